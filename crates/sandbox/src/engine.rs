@@ -1,0 +1,203 @@
+//! The engine contract: what makes sandboxes, behind one seam.
+//!
+//! # Life cycle
+//!
+//! ```text
+//! create ──▶ live ──▶ destroy ──▶ gone
+//!   │          │ expires by its own clock, or its process 1 dies
+//!   └─ fails   └──────────────────▶ gone
+//! ```
+//!
+//! A sandbox is *live* from the moment `create` returns until it is destroyed, its own deadline passes, or something
+//! kills its first process. Then it is *gone*: every method answers [`ErrorKind::NotFound`] for it, and nothing of it is
+//! left on the host: no process, mount, cgroup, namespace or directory.
+//!
+//! # Rules for every engine
+//!
+//! - **The engine is the source of truth.** What `list` does not show does not exist. A registry can be rebuilt from it.
+//! - **No half things.** A `create` that fails, or whose future is dropped, leaves nothing behind.
+//! - **No silent fallback.** A wall that cannot be built fails `create` with [`ErrorKind::Unsupported`] and the remedy as
+//!   hint, unless the operator allowed it to be missing, and then the report of that sandbox says so.
+//! - **An ending is not an error.** A program that exits non-zero, is killed or runs out of memory is an outcome.
+//! - **Death bounds life.** An ephemeral sandbox ends within two seconds of the engine's process, however that ended.
+//! - **Nothing outside is followed.** File operations resolve links inside the sandbox's own tree, as its own user.
+//!
+//! [`ErrorKind::NotFound`]: crate::ErrorKind::NotFound
+//! [`ErrorKind::Unsupported`]: crate::ErrorKind::Unsupported
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::error::Result;
+use crate::exec::{ExecOutcome, ExecRequest, Signal, TerminalSize};
+use crate::file::{ByteRange, FileStat, ListOptions, Listing, WriteOptions};
+use crate::id::{Owner, SandboxId, SandboxName};
+use crate::isolation::IsolationReport;
+use crate::path::GuestPath;
+use crate::spec::{Persistence, SandboxSpec};
+
+#[cfg(feature = "testing")]
+pub mod fake;
+#[cfg(feature = "testing")]
+pub mod testsuite;
+
+/// Something that makes sandboxes.
+#[async_trait]
+pub trait Engine: Send + Sync + 'static {
+    /// What this engine can do on this host. Asked once, at start.
+    ///
+    /// Must fail when the engine cannot make any sandbox here, with the remedy as hint.
+    async fn capabilities(&self) -> Result<Capabilities>;
+
+    /// Make a sandbox and wait until it takes execs.
+    ///
+    /// Must fail when `id` exists (`AlreadyExists`), when a wall or a limit of `spec` cannot be enforced
+    /// (`Unsupported`), when the image cannot be used (`NotFound`, `InvalidInput`), when the host has no room
+    /// (`LimitExceeded`).
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()>;
+
+    /// End a sandbox and wait until nothing of it is left.
+    ///
+    /// A sandbox that is already gone is a success: two callers may race, and the second must not see an error.
+    async fn destroy(&self, id: &SandboxId) -> Result<()>;
+
+    /// Every live sandbox that this engine can reach, whoever made it: its own, and persistent ones of earlier
+    /// processes. Also clears away what dead processes left behind.
+    async fn list(&self) -> Result<Vec<EngineSandbox>>;
+
+    /// Start a command.
+    ///
+    /// Must fail when the sandbox is gone (`NotFound`), when the program does not exist (`NotFound`) or cannot be
+    /// executed (`InvalidInput`), when the directory does not exist (`NotFound`), when the process limit is reached
+    /// (`LimitExceeded`).
+    async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process>;
+
+    /// The sandbox's file tree. Does not fail for a sandbox that is gone; the operations do.
+    fn files(&self, id: &SandboxId) -> Box<dyn Files>;
+
+    /// What the sandbox uses now.
+    async fn usage(&self, id: &SandboxId) -> Result<Usage>;
+
+    /// The walls around this very sandbox, as built.
+    async fn isolation(&self, id: &SandboxId) -> Result<IsolationReport>;
+
+    /// Move the moment at which the sandbox ends by itself. `None` means no such moment.
+    ///
+    /// A renewal that was answered is in force; one that came too late fails with `NotFound`.
+    async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()>;
+}
+
+/// What an engine answers once, instead of "unsupported" in many places.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// `native`, `docker`, `podman`, `kubernetes`; `fake` in tests.
+    pub name: &'static str,
+    pub persistence: bool,
+    pub terminal: bool,
+    pub usage: bool,
+}
+
+/// A sandbox as its engine sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineSandbox {
+    pub id: SandboxId,
+    pub owner: Owner,
+    pub name: Option<SandboxName>,
+    pub persistence: Persistence,
+}
+
+/// A running command. Dropping it does what its request's `on_disconnect` says.
+pub struct Process {
+    /// `None` with a terminal: there is one stream for both ways. Dropping it closes the command's stdin.
+    pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    pub stdout: Box<dyn AsyncRead + Send + Unpin>,
+    /// Empty with a terminal.
+    pub stderr: Box<dyn AsyncRead + Send + Unpin>,
+    pub control: Box<dyn ProcessControl>,
+}
+
+impl std::fmt::Debug for Process {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Process").finish_non_exhaustive()
+    }
+}
+
+/// Power over one running command. Streams end on their own; they are not needed for `wait`.
+#[async_trait]
+pub trait ProcessControl: Send + Sync {
+    /// Send a signal to the command's process group. Success when the command has already ended.
+    async fn signal(&self, signal: Signal) -> Result<()>;
+
+    async fn resize(&self, size: TerminalSize) -> Result<()>;
+
+    /// Kill the command and everything that it started, also what left its group or session.
+    ///
+    /// `wait` then answers `Cancelled`, and only when nothing of the tree is left.
+    async fn kill(&self) -> Result<()>;
+
+    /// How the command ended. Does not wait for daemons that it left behind. May be called more than once.
+    async fn wait(&self) -> Result<ExecOutcome>;
+}
+
+/// The file tree of one sandbox.
+///
+/// Only regular files are read and written. Links are followed, inside the sandbox's own root; FIFOs, sockets and devices
+/// are refused with `InvalidInput`. Everything happens with the rights of the sandbox's user.
+#[async_trait]
+pub trait Files: Send + Sync {
+    /// Links are not followed at the last component.
+    async fn stat(&self, path: &GuestPath) -> Result<FileStat>;
+
+    /// In byte order of the names, so that two listings of the same tree are equal.
+    async fn list(&self, path: &GuestPath, options: ListOptions) -> Result<Listing>;
+
+    async fn read(&self, path: &GuestPath, range: ByteRange) -> Result<ReadFile>;
+
+    /// A new file beside the old one; [`WriteFile::commit`] puts it in place in one step.
+    async fn write(&self, path: &GuestPath, options: WriteOptions) -> Result<Box<dyn WriteFile>>;
+
+    /// With parents; one that exists is a success.
+    async fn make_directory(&self, path: &GuestPath) -> Result<()>;
+
+    /// A directory and all below it, a file, or a link (never what it points to).
+    async fn remove(&self, path: &GuestPath) -> Result<()>;
+
+    /// Replaces a file at `to`; refuses to replace a directory.
+    async fn rename(&self, from: &GuestPath, to: &GuestPath) -> Result<()>;
+
+    /// A directory or file as a tar stream; names in it are relative to `path`'s parent.
+    async fn pack(&self, path: &GuestPath) -> Result<Box<dyn AsyncRead + Send + Unpin>>;
+
+    /// The contents of a tar stream, below `path`. Nothing in the stream can lead outside of it.
+    async fn unpack(&self, path: &GuestPath) -> Result<Box<dyn WriteFile>>;
+}
+
+/// A file that was opened for reading: its size is of that moment.
+pub struct ReadFile {
+    pub stat: FileStat,
+    pub stream: Box<dyn AsyncRead + Send + Unpin>,
+}
+
+impl std::fmt::Debug for ReadFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadFile").field("stat", &self.stat).finish_non_exhaustive()
+    }
+}
+
+/// Bytes on their way into a sandbox. Dropped before `commit`, it leaves no trace.
+#[async_trait]
+pub trait WriteFile: AsyncWrite + Send + Unpin {
+    async fn commit(self: Box<Self>) -> Result<()>;
+}
+
+/// What a sandbox uses now; `None` where the host cannot tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub cpu: Option<Duration>,
+    pub memory: Option<u64>,
+    pub peak_memory: Option<u64>,
+    pub processes: Option<u64>,
+    pub disk: Option<u64>,
+}

@@ -1,0 +1,21 @@
+//! What a sandbox is: its words as types, the contract of engines, and the service that keeps sandboxes.
+//!
+//! Knows nothing of MCP, HTTP, command lines, Docker or Kubernetes, and has no unsafe code.
+
+pub mod engine;
+pub mod error;
+pub mod exec;
+pub mod file;
+pub mod id;
+pub mod isolation;
+pub mod path;
+pub mod spec;
+
+pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessControl, ReadFile, Usage, WriteFile};
+pub use error::{Error, ErrorKind, Result};
+pub use exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
+pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
+pub use id::{InstanceId, Owner, SandboxId, SandboxName};
+pub use isolation::{IsolationReport, Layer, LayerReport, LayerState};
+pub use path::GuestPath;
+pub use spec::{ByteSize, Environment, Image, Lifetime, Limits, Network, Persistence, SandboxSpec};

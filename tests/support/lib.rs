@@ -1,0 +1,1 @@
+//! What every test program needs to drive the real binary.
