@@ -1,0 +1,310 @@
+//! The policy as data: read from JSON, resolved to the numbers of one architecture, and able to answer by itself.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+const DEFAULT: &str = include_str!("../../seccomp/default.json");
+const NUMBERS: &str = include_str!("../../seccomp/numbers.txt");
+
+/// What a program gets back from a system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub enum Answer {
+    /// The kernel does the work, or says why not.
+    #[serde(rename = "allow")]
+    Allow,
+    /// Known and dangerous: `EPERM`.
+    #[serde(rename = "EPERM")]
+    NotPermitted,
+    /// As from a kernel that lacks the call, so that libraries take another way: `ENOSYS`.
+    #[serde(rename = "ENOSYS")]
+    NotImplemented,
+    /// As from a kernel built without this kind of socket: `EAFNOSUPPORT`.
+    #[serde(rename = "EAFNOSUPPORT")]
+    FamilyNotSupported,
+}
+
+impl Answer {
+    pub fn errno(self) -> Option<i32> {
+        match self {
+            Self::Allow => None,
+            Self::NotPermitted => Some(libc::EPERM),
+            Self::NotImplemented => Some(libc::ENOSYS),
+            Self::FamilyNotSupported => Some(libc::EAFNOSUPPORT),
+        }
+    }
+}
+
+/// Machines that the engine runs on. All of them can be compiled for and tested anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Architecture {
+    X86_64,
+    Aarch64,
+}
+
+impl Architecture {
+    #[cfg(target_arch = "x86_64")]
+    pub const NATIVE: Self = Self::X86_64;
+    #[cfg(target_arch = "aarch64")]
+    pub const NATIVE: Self = Self::Aarch64;
+
+    /// `AUDIT_ARCH_*`, as the kernel presents it to a filter.
+    pub fn audit_code(self) -> u32 {
+        match self {
+            Self::X86_64 => 0xc000_003e,
+            Self::Aarch64 => 0xc000_00b7,
+        }
+    }
+
+    fn column(self) -> usize {
+        match self {
+            Self::X86_64 => 1,
+            Self::Aarch64 => 2,
+        }
+    }
+}
+
+/// Values by name; the names are for people and travel into nothing.
+type NamedValues = BTreeMap<String, u32>;
+
+/// One look at one argument.
+///
+/// Only the low 32 bits count. Every argument that the policy looks at is an `int` or shorter in the kernel, which
+/// ignores the rest; a filter that compared all 64 bits could be passed by by setting one of the upper ones.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Check {
+    pub argument: u8,
+    #[serde(default)]
+    mask: Option<NamedValues>,
+    #[serde(rename = "is")]
+    values: NamedValues,
+}
+
+impl Check {
+    pub fn mask(&self) -> Option<u32> {
+        self.mask.as_ref().map(|bits| bits.values().fold(0, |all, bit| all | bit))
+    }
+
+    pub fn values(&self) -> impl DoubleEndedIterator<Item = u32> {
+        self.values.values().copied()
+    }
+
+    pub fn holds(&self, arguments: &[u64; 6]) -> bool {
+        let seen = arguments[usize::from(self.argument)] as u32 & self.mask().unwrap_or(u32::MAX);
+        self.values().any(|value| value == seen)
+    }
+}
+
+/// An answer that depends on arguments: `then` if all checks of any clause hold, `otherwise` if not.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Condition {
+    pub reason: String,
+    calls: Vec<String>,
+    #[serde(rename = "when")]
+    pub clauses: Vec<Vec<Check>>,
+    pub then: Answer,
+    pub otherwise: Answer,
+}
+
+impl Condition {
+    fn validate(&self) -> Result<(), PolicyError> {
+        let wrong = |what: &str| Err(PolicyError(format!("the rule for {:?} {what}", self.calls)));
+        if self.then == self.otherwise {
+            return wrong("gives the same answer either way");
+        }
+        if self.clauses.is_empty() || self.clauses.iter().any(Vec::is_empty) {
+            return wrong("has an empty condition");
+        }
+        for check in self.clauses.iter().flatten() {
+            if check.argument > 5 {
+                return wrong("looks at an argument that no system call has");
+            }
+            if check.values.is_empty() || check.values().any(|value| value & !check.mask().unwrap_or(u32::MAX) != 0) {
+                return wrong("waits for a value that cannot be");
+            }
+        }
+        Ok(())
+    }
+
+    pub fn decide(&self, arguments: &[u64; 6]) -> Answer {
+        if self.clauses.iter().any(|clause| clause.iter().all(|check| check.holds(arguments))) {
+            self.then
+        } else {
+            self.otherwise
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Allowed {
+    reason: String,
+    calls: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Refused {
+    answer: Answer,
+    reason: String,
+    calls: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    unknown: Answer,
+    allowed: Vec<Allowed>,
+    conditional: Vec<Condition>,
+    refused: Vec<Refused>,
+}
+
+/// What the policy says about one system call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule<'a> {
+    Always(Answer),
+    Depends(&'a Condition),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Entry {
+    Always(Answer),
+    /// An index into the conditions.
+    Depends(usize),
+}
+
+/// The policy of one architecture.
+#[derive(Debug)]
+pub struct Policy {
+    architecture: Architecture,
+    unknown: Answer,
+    conditions: Vec<Condition>,
+    entries: BTreeMap<u32, Entry>,
+    names: BTreeMap<u32, &'static str>,
+}
+
+/// A mistake in the policy itself, which a test finds before anybody else does.
+#[derive(Debug, PartialEq, Eq)]
+pub struct PolicyError(String);
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+impl Policy {
+    pub fn built_in(architecture: Architecture) -> Result<Self, PolicyError> {
+        Self::parse(DEFAULT, architecture)
+    }
+
+    pub(super) fn parse(json: &str, architecture: Architecture) -> Result<Self, PolicyError> {
+        let document: Document = serde_json::from_str(json).map_err(|error| PolicyError(error.to_string()))?;
+        document.conditional.iter().try_for_each(Condition::validate)?;
+        let numbers = numbers(architecture)?;
+        let mut policy = Self {
+            architecture,
+            unknown: document.unknown,
+            conditions: document.conditional,
+            entries: BTreeMap::new(),
+            names: numbers.iter().filter_map(|(name, number)| Some(((*number)?, *name))).collect(),
+        };
+        let mut named: BTreeMap<&str, &str> = BTreeMap::new();
+        let groups = document
+            .allowed
+            .iter()
+            .map(|group| (Entry::Always(Answer::Allow), &group.reason, &group.calls))
+            .chain(document.refused.iter().map(|group| (Entry::Always(group.answer), &group.reason, &group.calls)))
+            .chain(
+                policy
+                    .conditions
+                    .iter()
+                    .enumerate()
+                    .map(|(index, condition)| (Entry::Depends(index), &condition.reason, &condition.calls)),
+            );
+        for (entry, reason, calls) in groups {
+            if reason.is_empty() {
+                return Err(PolicyError(format!("no reason is given for {calls:?}")));
+            }
+            for call in calls {
+                if named.insert(call, reason).is_some() {
+                    return Err(PolicyError(format!("{call} is named twice")));
+                }
+                match numbers.get(call.as_str()) {
+                    None => return Err(PolicyError(format!("there is no system call {call}"))),
+                    Some(None) => {}
+                    Some(Some(number)) => {
+                        policy.entries.insert(*number, entry);
+                    }
+                }
+            }
+        }
+        match numbers.keys().find(|name| !named.contains_key(*name)) {
+            Some(name) => Err(PolicyError(format!("nothing is said about {name}"))),
+            None => Ok(policy),
+        }
+    }
+
+    pub fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    /// The answer to numbers without a rule, and to all calls of a foreign architecture.
+    pub fn unknown(&self) -> Answer {
+        self.unknown
+    }
+
+    /// Numbers with a rule, in order.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        self.entries.keys().copied()
+    }
+
+    pub fn name(&self, number: u32) -> Option<&'static str> {
+        self.names.get(&number).copied()
+    }
+
+    pub fn number(&self, name: &str) -> Option<u32> {
+        self.names.iter().find(|(_, known)| **known == name).map(|(number, _)| *number)
+    }
+
+    pub fn rule(&self, number: u32) -> Rule<'_> {
+        match self.entries.get(&number) {
+            None => Rule::Always(self.unknown),
+            Some(Entry::Always(answer)) => Rule::Always(*answer),
+            Some(Entry::Depends(index)) => Rule::Depends(&self.conditions[*index]),
+        }
+    }
+
+    /// What the policy means for one call, worked out without the filter; the two are compared by tests.
+    pub fn decide(&self, audit_code: u32, number: u32, arguments: &[u64; 6]) -> Answer {
+        if audit_code != self.architecture.audit_code() {
+            return self.unknown;
+        }
+        match self.rule(number) {
+            Rule::Always(answer) => answer,
+            Rule::Depends(condition) => condition.decide(arguments),
+        }
+    }
+}
+
+fn numbers(architecture: Architecture) -> Result<BTreeMap<&'static str, Option<u32>>, PolicyError> {
+    let mut numbers = BTreeMap::new();
+    for line in NUMBERS.lines().filter(|line| !line.starts_with('#')) {
+        let wrong = || PolicyError(format!("{line:?} is not a name with two numbers"));
+        let columns: Vec<&str> = line.split(' ').collect();
+        if columns.len() != 3 {
+            return Err(wrong());
+        }
+        let number = match columns[architecture.column()] {
+            "-" => None,
+            digits => Some(digits.parse().map_err(|_| wrong())?),
+        };
+        numbers.insert(columns[0], number);
+    }
+    Ok(numbers)
+}
