@@ -1,0 +1,129 @@
+//! Notices that something on the host has changed, by one stat per thing instead of reading it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What a path led to; nothing, if nothing was there. The change time is one that no ordinary user can set back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(path: &Path) -> Option<Self> {
+        let found = std::fs::metadata(path).ok()?;
+        Some(Self {
+            device: found.dev(),
+            inode: found.ino(),
+            size: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+            changed: (found.ctime(), found.ctime_nsec()),
+        })
+    }
+}
+
+/// Everything that an answer was derived from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stamps {
+    variables: BTreeMap<String, Option<OsString>>,
+    paths: BTreeMap<PathBuf, Option<Identity>>,
+}
+
+impl Stamps {
+    /// Must be called before the thing is looked at, so that a change in between is noticed the next time.
+    pub fn path(&mut self, path: impl Into<PathBuf>) {
+        let path = path.into();
+        let identity = Identity::of(&path);
+        self.paths.entry(path).or_insert(identity);
+    }
+
+    pub fn variable(&mut self, name: &str) {
+        self.variables.insert(name.to_owned(), std::env::var_os(name));
+    }
+
+    pub fn still_hold(&self) -> bool {
+        self.variables.iter().all(|(name, value)| std::env::var_os(name) == *value)
+            && self.paths.iter().all(|(path, identity)| Identity::of(path) == *identity)
+    }
+}
+
+/// A cached answer. One that cannot be read, or that another version wrote, is as good as none.
+pub fn load<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let entry: Entry<T> = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
+    (entry.version == env!("CARGO_PKG_VERSION") && entry.stamps.still_hold()).then_some(entry.answer)
+}
+
+/// Keeps an answer, whole or not at all. That it cannot be kept costs time, not correctness.
+pub fn save<T: Serialize>(path: &Path, stamps: &Stamps, answer: &T) {
+    let entry = EntryRef { version: env!("CARGO_PKG_VERSION"), stamps, answer };
+    static SAVED: AtomicU64 = AtomicU64::new(0);
+    let unique = format!("{}-{}.new", std::process::id(), SAVED.fetch_add(1, Ordering::Relaxed));
+    let temporary = path.with_extension(unique);
+    let written = serde_json::to_vec(&entry).map_err(std::io::Error::other).and_then(|bytes| {
+        let mut file = std::fs::File::create(&temporary)?;
+        file.write_all(&bytes)?;
+        std::fs::rename(&temporary, path)
+    });
+    if let Err(error) = written {
+        tracing::debug!(%error, path = %path.display(), "what was found on the host cannot be kept");
+        let _ = std::fs::remove_file(&temporary);
+    }
+}
+
+#[derive(Deserialize)]
+struct Entry<T> {
+    version: String,
+    stamps: Stamps,
+    answer: T,
+}
+
+#[derive(Serialize)]
+struct EntryRef<'a, T> {
+    version: &'a str,
+    stamps: &'a Stamps,
+    answer: &'a T,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_kept_until_something_changes() {
+        let place = tempfile::tempdir().unwrap();
+        let (watched, absent) = (place.path().join("watched"), place.path().join("absent"));
+        let cache = place.path().join("cache.json");
+        std::fs::write(&watched, "1").unwrap();
+        let keep = || {
+            let mut stamps = Stamps::default();
+            stamps.path(&watched);
+            stamps.path(&absent);
+            stamps.variable("PATH");
+            save(&cache, &stamps, &"answer".to_owned());
+            assert_eq!(load::<String>(&cache).as_deref(), Some("answer"));
+        };
+        keep();
+        std::fs::write(&watched, "12").unwrap();
+        assert_eq!(load::<String>(&cache), None);
+        keep();
+        std::fs::write(&absent, "").unwrap();
+        assert_eq!(load::<String>(&cache), None);
+        keep();
+        assert_eq!(load::<u32>(&cache), None, "an answer of another shape");
+        for garbage in ["", "{", "null", "[]"] {
+            std::fs::write(&cache, garbage).unwrap();
+            assert_eq!(load::<String>(&cache), None, "{garbage:?}");
+        }
+    }
+}

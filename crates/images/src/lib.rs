@@ -1,0 +1,14 @@
+//! Untrusted archives on disk: unpacked by a path that cannot leave its directory, kept in a store of root trees.
+//!
+//! Works with the rights of whoever calls it and asks for no more: it mounts nothing, gives no file away, and knows
+//! nothing of sandboxes. What a tree is used for is decided by its callers.
+
+pub mod confined;
+pub mod digest;
+pub mod error;
+pub mod store;
+
+pub use confined::Directory;
+pub use digest::Digest;
+pub use error::{Error, Result};
+pub use store::Store;
