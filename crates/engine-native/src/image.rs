@@ -5,7 +5,6 @@ mod etc;
 mod host;
 mod interpreters;
 mod prefix;
-mod stamp;
 
 use std::path::{Path, PathBuf};
 
@@ -25,14 +24,13 @@ pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 /// A root tree before any sandbox has written to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RootTree {
-    /// The directory at the bottom, never written to. Mount points for all of `binds` are in it.
+    /// The image's own directory, at the bottom of everything and never written to.
     pub lower: Option<PathBuf>,
     pub binds: Vec<Bind>,
-    /// Links to make in the writable layer: where, and what they say.
+    /// Where, and what they say. These, the files and the directories lie over the image.
     pub links: Vec<(GuestPath, String)>,
-    /// Files to write to the writable layer, owned by root.
     pub files: Vec<SyntheticFile>,
-    /// Directories to make in the writable layer, owned by the sandbox's user.
+    /// Empty directories, open to all.
     pub directories: Vec<GuestPath>,
     /// `PATH` of every exec.
     pub search_path: String,
@@ -52,6 +50,11 @@ pub struct SyntheticFile {
     pub path: GuestPath,
     pub contents: Vec<u8>,
     pub mode: u32,
+}
+
+/// Text is UTF-8 in every image; a program that finds no such locale falls back to `C`.
+fn environment() -> Vec<(String, String)> {
+    vec![("LANG".to_owned(), "C.UTF-8".to_owned())]
 }
 
 /// A host path as the same path in a sandbox.

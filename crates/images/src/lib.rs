@@ -6,6 +6,7 @@
 pub mod confined;
 pub mod digest;
 pub mod error;
+pub mod stamp;
 pub mod store;
 
 pub use confined::Directory;

@@ -3,13 +3,16 @@
 //! Nothing is bound, and nothing is copied that is not for everybody: a file must belong to the owner of the system,
 //! be readable by all, be small, and hold no key.
 
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
+use images::Digest;
+use images::confined::{Directory, Missing, Name};
+use images::stamp::Stamps;
 use sandbox::{GuestPath, Result};
 
-use super::stamp::Stamps;
 use super::{HOME, HOST_NAME, SyntheticFile, USER_ID, USER_NAME, guest_path};
 
 const LARGEST_FILE: u64 = 4 << 20;
@@ -59,6 +62,56 @@ pub struct Etc {
     pub directories: Vec<GuestPath>,
     pub links: Vec<(GuestPath, Vec<u8>)>,
     pub files: Vec<SyntheticFile>,
+}
+
+impl Etc {
+    /// Named after all that is in it, so that two ways to the same tree meet.
+    pub fn digest(&self) -> Digest {
+        let mut all = Vec::new();
+        let mut part = |kind: u8, mode: u32, path: &GuestPath, contents: &[u8]| {
+            all.push(kind);
+            all.extend(mode.to_le_bytes());
+            for bytes in [path.as_bytes(), contents] {
+                all.extend((bytes.len() as u64).to_le_bytes());
+                all.extend(bytes);
+            }
+        };
+        self.directories.iter().for_each(|path| part(b'd', 0, path, b""));
+        self.links.iter().for_each(|(path, target)| part(b'l', 0, path, target));
+        self.files.iter().for_each(|file| part(b'f', file.mode, &file.path, &file.contents));
+        Digest::of(&all)
+    }
+
+    /// Writes everything to an empty directory that stands for `/etc`.
+    pub fn write(&self, etc: &Directory) -> images::Result<()> {
+        for path in &self.directories {
+            etc.descend(names(path), Missing::Create).map_err(images::Error::io(format!("making {path}")))?;
+        }
+        for (path, target) in &self.links {
+            within(etc, path, |parent, name| parent.symlink(name, target))?;
+        }
+        for file in &self.files {
+            within(etc, &file.path, |parent, name| parent.create_file(name, file.mode)?.write_all(&file.contents))?;
+        }
+        Ok(())
+    }
+}
+
+/// The components below `/etc`.
+fn names(path: &GuestPath) -> Vec<Name<'_>> {
+    path.components().skip(1).filter_map(Name::new).collect()
+}
+
+/// Does something to the last component of a path in the directory that holds it.
+fn within(
+    etc: &Directory,
+    path: &GuestPath,
+    act: impl FnOnce(&Directory, Name<'_>) -> std::io::Result<()>,
+) -> images::Result<()> {
+    let mut names = names(path);
+    let Some(last) = names.pop() else { return Ok(()) };
+    let parent = etc.descend(names, Missing::Create);
+    parent.and_then(|parent| act(&parent, last)).map_err(images::Error::io(format!("making {path}")))
 }
 
 /// Describes `/etc` for a system whose root is `root`, which is `/` but in tests.

@@ -1,43 +1,24 @@
 //! The `host` image: the system tree of this machine, read-only, without anything that belongs to anybody.
 //!
-//! What is not `/usr` is put together once as a small directory in the store of images: the made-up `/etc`, the links
-//! in the root, and a mount point for whatever is shown. So a sandbox costs one overlay and a few binds instead of
-//! some hundred small files, and the next call only has to see that nothing has changed.
+//! Its `/etc`, some hundred small files and links, is put together once in the store of images and shown from there,
+//! so that a sandbox costs one more bind, and the next call only has to see that nothing has changed.
 
-use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use images::confined::{Directory, Missing, Name};
-use images::{Digest, Store};
-use sandbox::{Error, GuestPath, Result};
+use images::Store;
+use images::stamp::{self, Stamps};
+use sandbox::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use super::interpreters::{self, Interpreters};
 use super::prefix::Private;
-use super::stamp::{self, Stamps};
-use super::{Bind, HOME, RootTree, SEARCH_PATH, SyntheticFile, etc, guest_path, image_error};
+use super::{Bind, RootTree, SEARCH_PATH, environment, etc, guest_path, image_error};
 
 /// In the root of a merged system links into `/usr`, otherwise directories of their own.
 const BESIDE_USR: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// Mount points and places that programs expect, besides those of what is shown. `/root` is open to all because an
-/// interpreter may live below it.
-const EMPTY: [(&str, u32); 13] = [
-    ("/dev", 0o755),
-    ("/home", 0o755),
-    ("/mnt", 0o755),
-    ("/opt", 0o755),
-    ("/proc", 0o555),
-    ("/root", 0o755),
-    ("/run", 0o755),
-    ("/srv", 0o755),
-    ("/sys", 0o555),
-    ("/tmp", 0o1777),
-    ("/usr", 0o755),
-    ("/var", 0o755),
-    ("/var/tmp", 0o1777),
-];
+/// Places that programs expect, besides mount points.
+const EMPTY: [&str; 6] = ["/home", "/opt", "/root", "/run", "/srv", "/sys"];
 
 /// The host's tree. `cache_directory` is the store of images; the answer, and what it took to find it, are kept there.
 ///
@@ -45,47 +26,76 @@ const EMPTY: [(&str, u32); 13] = [
 /// a thread that may block. Every other call takes about a hundred stats.
 pub fn host_tree(cache_directory: &Path) -> Result<RootTree> {
     let cached = cache_directory.join("host.json");
-    let skeleton = match stamp::load::<Skeleton>(&cached) {
-        Some(skeleton) if skeleton.directory.is_dir() => skeleton,
+    let found = match stamp::load::<Found>(&cached) {
+        Some(found) if found.etc.is_dir() => found,
         _ => {
-            let (skeleton, stamps) = Skeleton::make(cache_directory)?;
-            stamp::save(&cached, &stamps, &skeleton);
-            skeleton
+            let (found, stamps) = Found::look(Path::new("/"), cache_directory)?;
+            keep(&cached, &stamps, &found);
+            found
         }
     };
-    skeleton.into_tree()
+    found.into_tree()
 }
 
-/// The prepared directory, and what is shown in it.
+/// What of the host is shown.
 #[derive(Debug, Serialize, Deserialize)]
-struct Skeleton {
-    directory: PathBuf,
-    shown: Vec<(PathBuf, PathBuf)>,
-    search_path: String,
+struct Found {
+    etc: PathBuf,
+    /// Names beside `/usr` in the root that are links, and what they say.
+    links: Vec<(String, String)>,
+    /// Names beside `/usr` in the root that are directories.
+    directories: Vec<String>,
+    interpreters: Interpreters,
 }
 
-impl Skeleton {
-    fn make(cache_directory: &Path) -> Result<(Self, Stamps)> {
+impl Found {
+    fn look(root: &Path, cache_directory: &Path) -> Result<(Self, Stamps)> {
+        if !root.join("usr").is_dir() {
+            return Err(Error::unsupported("this host has no /usr to make sandboxes from")
+                .with_hint("use an image: dir:/path/to/root or tar:/path/to/root.tar"));
+        }
         let store = Store::open(cache_directory).map_err(image_error)?;
-        let interpreters = find_interpreters(cache_directory);
-        let mut stamps = interpreters.stamps;
-        let plan = Plan::new(Path::new("/"), &interpreters.found, &mut stamps)?;
-        let directory = store.get_or_make(plan.digest(), |directory| plan.write(directory)).map_err(image_error)?;
-        let programs = interpreters.found.program_directories.iter().filter_map(|directory| directory.to_str());
-        let search_path = programs.chain([SEARCH_PATH]).collect::<Vec<_>>().join(":");
-        Ok((Self { directory, shown: plan.shown, search_path }, stamps))
+        let FoundInterpreters { mut stamps, found: interpreters } = find_interpreters(cache_directory);
+        let etc = etc::describe(root, &mut stamps)?;
+        let etc = store.get_or_make(etc.digest(), |directory| etc.write(directory)).map_err(image_error)?;
+        let (mut links, mut directories) = (Vec::new(), Vec::new());
+        for name in BESIDE_USR {
+            let path = root.join(name);
+            stamps.path(&path);
+            match path.read_link().map(|target| target.into_os_string().into_string()) {
+                Ok(Ok(target)) => links.push((format!("/{name}"), target)),
+                Ok(Err(_)) => {}
+                Err(_) if path.is_dir() => directories.push(format!("/{name}")),
+                Err(_) => {}
+            }
+        }
+        Ok((Self { etc, links, directories, interpreters }, stamps))
     }
 
     fn into_tree(self) -> Result<RootTree> {
-        let bind = |(source, target): (PathBuf, PathBuf)| Ok(Bind { target: guest_path(&target)?, source });
+        let mut binds = vec![
+            Bind { source: PathBuf::from("/usr"), target: "/usr".parse()? },
+            Bind { source: self.etc, target: "/etc".parse()? },
+        ];
+        for path in self.directories {
+            binds.push(Bind { target: path.parse()?, source: PathBuf::from(path) });
+        }
+        for (source, target) in self.interpreters.shown {
+            binds.push(Bind { source, target: guest_path(&target)? });
+        }
+        let mut links = vec![("/var/tmp".parse()?, "/tmp".to_owned())];
+        for (path, target) in self.links {
+            links.push((path.parse()?, target));
+        }
+        let programs = self.interpreters.program_directories.iter().filter_map(|directory| directory.to_str());
         Ok(RootTree {
-            lower: Some(self.directory),
-            binds: self.shown.into_iter().map(bind).collect::<Result<_>>()?,
-            links: Vec::new(),
+            lower: None,
+            binds,
+            links,
             files: Vec::new(),
-            directories: vec![HOME.parse()?],
-            search_path: self.search_path,
-            environment: vec![("LANG".to_owned(), "C.UTF-8".to_owned())],
+            directories: EMPTY.iter().map(|path| path.parse()).collect::<Result<_>>()?,
+            search_path: programs.chain([SEARCH_PATH]).collect::<Vec<_>>().join(":"),
+            environment: environment(),
         })
     }
 }
@@ -106,7 +116,7 @@ fn find_interpreters(cache_directory: &Path) -> FoundInterpreters {
     let mut stamps = Stamps::default();
     let found = interpreters::find(&private, &mut stamps);
     let known = FoundInterpreters { stamps: stamps.clone(), found };
-    stamp::save(&cached, &stamps, &known);
+    keep(&cached, &stamps, &known);
     known
 }
 
@@ -117,111 +127,24 @@ fn homes() -> Vec<PathBuf> {
     of_users.chain(own).filter_map(|home| home.canonicalize().ok()).collect()
 }
 
-/// Everything that will be in the prepared directory, and what will be mounted on it.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Plan {
-    directories: Vec<(GuestPath, u32)>,
-    links: Vec<(GuestPath, Vec<u8>)>,
-    files: Vec<SyntheticFile>,
-    shown: Vec<(PathBuf, PathBuf)>,
-}
-
-impl Plan {
-    fn new(root: &Path, interpreters: &Interpreters, stamps: &mut Stamps) -> Result<Self> {
-        if !root.join("usr").is_dir() {
-            return Err(Error::unsupported("this host has no /usr to make sandboxes from")
-                .with_hint("use an image: dir:/path/to/root or tar:/path/to/root.tar"));
-        }
-        let mut plan = Self { shown: vec![(root.join("usr"), PathBuf::from("/usr"))], ..Self::default() };
-        for (path, mode) in EMPTY {
-            plan.directories.push((path.parse()?, mode));
-        }
-        for name in BESIDE_USR {
-            let (real, path) = (root.join(name), Path::new("/").join(name));
-            stamps.path(&real);
-            if let Ok(target) = real.read_link() {
-                plan.links.push((guest_path(&path)?, target.as_os_str().as_bytes().to_vec()));
-            } else if real.is_dir() {
-                plan.directories.push((guest_path(&path)?, 0o755));
-                plan.shown.push((real, path));
-            }
-        }
-        let etc = etc::describe(root, stamps)?;
-        plan.directories.extend(etc.directories.into_iter().map(|path| (path, 0o755)));
-        plan.links.extend(etc.links);
-        plan.files.extend(etc.files);
-        for (source, target) in &interpreters.shown {
-            let place = guest_path(target)?;
-            if source.is_dir() {
-                plan.directories.push((place, 0o755));
-            } else {
-                plan.files.push(SyntheticFile { path: place, contents: Vec::new(), mode: 0o755 });
-            }
-            plan.shown.push((source.clone(), target.clone()));
-        }
-        Ok(plan)
+/// That an answer cannot be kept costs time the next time, and nothing else.
+fn keep<T: Serialize>(path: &Path, stamps: &Stamps, answer: &T) {
+    if let Err(error) = stamp::save(path, stamps, answer) {
+        tracing::debug!(%error, path = %path.display(), "what was found on the host cannot be kept");
     }
-
-    /// Named after all that is in it, so that two ways to the same tree meet.
-    fn digest(&self) -> Digest {
-        let mut all = Vec::new();
-        let mut part = |kind: u8, mode: u32, path: &GuestPath, contents: &[u8]| {
-            all.push(kind);
-            all.extend(mode.to_le_bytes());
-            for bytes in [path.as_bytes(), contents] {
-                all.extend((bytes.len() as u64).to_le_bytes());
-                all.extend(bytes);
-            }
-        };
-        self.directories.iter().for_each(|(path, mode)| part(b'd', *mode, path, b""));
-        self.links.iter().for_each(|(path, target)| part(b'l', 0, path, target));
-        self.files.iter().for_each(|file| part(b'f', file.mode, &file.path, &file.contents));
-        Digest::of(&all)
-    }
-
-    fn write(&self, root: &Directory) -> images::Result<()> {
-        for (path, mode) in &self.directories {
-            let doing = || images::Error::io(format!("making {path}"));
-            let names = path.components().filter_map(Name::new);
-            let directory = root.descend(names, Missing::Create).map_err(doing())?;
-            directory.set_mode(*mode).map_err(doing())?;
-        }
-        for (path, target) in &self.links {
-            within(root, path, |parent, name| parent.symlink(name, target))?;
-        }
-        for file in &self.files {
-            within(root, &file.path, |parent, name| {
-                let mut written = parent.create_file(name, file.mode)?;
-                written.write_all(&file.contents)
-            })?;
-        }
-        Ok(())
-    }
-}
-
-/// Does something to the last component of a path in the directory that holds it.
-fn within(
-    root: &Directory,
-    path: &GuestPath,
-    act: impl FnOnce(&Directory, Name<'_>) -> std::io::Result<()>,
-) -> images::Result<()> {
-    let doing = || images::Error::io(format!("making {path}"));
-    let mut names: Vec<Name<'_>> = path.components().filter_map(Name::new).collect();
-    let Some(last) = names.pop() else { return Ok(()) };
-    let parent = root.descend(names, Missing::Create).map_err(doing())?;
-    act(&parent, last).map_err(doing())
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::time::Instant;
 
     use super::*;
 
-    fn plan(root: &Path) -> Plan {
-        Plan::new(root, &Interpreters::default(), &mut Stamps::default()).unwrap()
+    fn look(root: &Path) -> Result<Found> {
+        let cache = tempfile::tempdir().unwrap();
+        Found::look(root, cache.path()).map(|(found, _)| found)
     }
 
     #[test]
@@ -229,39 +152,37 @@ mod tests {
         let merged = tempfile::tempdir().unwrap();
         fs::create_dir_all(merged.path().join("usr/bin")).unwrap();
         symlink("usr/bin", merged.path().join("bin")).unwrap();
-        let merged_plan = plan(merged.path());
-        assert_eq!(merged_plan.shown.len(), 1);
-        assert!(merged_plan.links.contains(&("/bin".parse().unwrap(), b"usr/bin".to_vec())));
+        let found = look(merged.path()).unwrap();
+        assert_eq!(found.links, [("/bin".to_owned(), "usr/bin".to_owned())]);
+        assert_eq!(found.directories, Vec::<String>::new());
 
         let unmerged = tempfile::tempdir().unwrap();
         fs::create_dir_all(unmerged.path().join("usr/bin")).unwrap();
         fs::create_dir_all(unmerged.path().join("bin")).unwrap();
-        let targets: Vec<PathBuf> = plan(unmerged.path()).shown.into_iter().map(|(_, target)| target).collect();
-        assert_eq!(targets, [PathBuf::from("/usr"), PathBuf::from("/bin")]);
+        let found = look(unmerged.path()).unwrap();
+        assert_eq!(found.links, []);
+        assert_eq!(found.directories, ["/bin"]);
     }
 
     #[test]
     fn a_host_without_a_system_tree_says_so() {
         let empty = tempfile::tempdir().unwrap();
-        let error = Plan::new(empty.path(), &Interpreters::default(), &mut Stamps::default()).unwrap_err();
-        assert_eq!(error.kind(), sandbox::ErrorKind::Unsupported);
+        assert_eq!(look(empty.path()).unwrap_err().kind(), sandbox::ErrorKind::Unsupported);
     }
 
     #[test]
     fn this_host_gives_a_complete_tree_and_gives_it_fast_again() {
         let cache = tempfile::tempdir().unwrap();
         let first = host_tree(cache.path()).unwrap();
-        let lower = first.lower.clone().unwrap();
-        for place in ["etc/passwd", "etc/hosts", "etc/resolv.conf", "dev", "proc", "tmp", "usr", "home"] {
-            assert!(lower.join(place).exists(), "{place}");
-        }
         for bind in &first.binds {
             assert!(bind.source.exists(), "{bind:?}");
-            let place = lower.join(bind.target.to_string().trim_start_matches('/'));
-            assert_eq!(place.is_dir(), bind.source.is_dir(), "{bind:?}");
             for closed in ["/", "/home", "/root", "/var", "/run", "/etc", "/srv"] {
                 assert_ne!(bind.source, Path::new(closed));
             }
+        }
+        for file in ["passwd", "group", "hosts", "resolv.conf", "nsswitch.conf"] {
+            let file = etc_of(&first).join(file);
+            assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o644, "{}", file.display());
         }
         assert!(first.search_path.ends_with(SEARCH_PATH));
 
@@ -276,6 +197,10 @@ mod tests {
         assert!(fastest.as_micros() < 5_000, "a warm call takes {fastest:?}");
     }
 
+    fn etc_of(tree: &RootTree) -> PathBuf {
+        tree.binds.iter().find(|bind| bind.target.as_bytes() == b"/etc").unwrap().source.clone()
+    }
+
     #[test]
     fn a_spoiled_cache_is_made_anew() {
         let cache = tempfile::tempdir().unwrap();
@@ -283,9 +208,9 @@ mod tests {
         fs::write(cache.path().join("host.json"), "{").unwrap();
         fs::write(cache.path().join("interpreters.json"), "garbage").unwrap();
         assert_eq!(host_tree(cache.path()).unwrap(), first);
-        fs::remove_dir_all(first.lower.as_ref().unwrap()).unwrap();
+        fs::remove_dir_all(etc_of(&first)).unwrap();
         assert_eq!(host_tree(cache.path()).unwrap(), first);
-        assert!(first.lower.unwrap().join("etc/passwd").exists());
+        assert!(etc_of(&first).join("passwd").exists());
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use images::stamp::Stamps;
 use serde::{Deserialize, Serialize};
 
 use super::ask::{VARIABLES, ask};
 use super::prefix::{Private, admit};
-use super::stamp::Stamps;
 
 /// What was found, in the order of [`PROGRAMS`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

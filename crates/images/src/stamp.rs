@@ -1,8 +1,8 @@
-//! Notices that something on the host has changed, by one stat per thing instead of reading it.
+//! Answers that are kept until something they were derived from changes, which one stat per thing shows.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Write;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -64,21 +64,18 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> Option<T> {
     (entry.version == env!("CARGO_PKG_VERSION") && entry.stamps.still_hold()).then_some(entry.answer)
 }
 
-/// Keeps an answer, whole or not at all. That it cannot be kept costs time, not correctness.
-pub fn save<T: Serialize>(path: &Path, stamps: &Stamps, answer: &T) {
-    let entry = EntryRef { version: env!("CARGO_PKG_VERSION"), stamps, answer };
+/// Keeps an answer, whole or not at all.
+pub fn save<T: Serialize>(path: &Path, stamps: &Stamps, answer: &T) -> io::Result<()> {
     static SAVED: AtomicU64 = AtomicU64::new(0);
+    let entry = EntryRef { version: env!("CARGO_PKG_VERSION"), stamps, answer };
+    let bytes = serde_json::to_vec(&entry).map_err(io::Error::other)?;
     let unique = format!("{}-{}.new", std::process::id(), SAVED.fetch_add(1, Ordering::Relaxed));
     let temporary = path.with_extension(unique);
-    let written = serde_json::to_vec(&entry).map_err(std::io::Error::other).and_then(|bytes| {
-        let mut file = std::fs::File::create(&temporary)?;
-        file.write_all(&bytes)?;
-        std::fs::rename(&temporary, path)
-    });
-    if let Err(error) = written {
-        tracing::debug!(%error, path = %path.display(), "what was found on the host cannot be kept");
+    let saved = std::fs::write(&temporary, &bytes).and_then(|()| std::fs::rename(&temporary, path));
+    if saved.is_err() {
         let _ = std::fs::remove_file(&temporary);
     }
+    saved
 }
 
 #[derive(Deserialize)]
@@ -110,7 +107,7 @@ mod tests {
             stamps.path(&watched);
             stamps.path(&absent);
             stamps.variable("PATH");
-            save(&cache, &stamps, &"answer".to_owned());
+            save(&cache, &stamps, &"answer".to_owned()).unwrap();
             assert_eq!(load::<String>(&cache).as_deref(), Some("answer"));
         };
         keep();
