@@ -22,7 +22,7 @@ pub const HOST_NAME: &str = "sandbox";
 pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A root tree before any sandbox has written to it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RootTree {
     /// The image's own directory, at the bottom of everything and never written to.
     pub lower: Option<PathBuf>,
@@ -39,13 +39,13 @@ pub struct RootTree {
 }
 
 /// A file or directory of the host that is seen in the sandbox, read-only, with what is mounted below it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bind {
     pub source: PathBuf,
     pub target: GuestPath,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SyntheticFile {
     pub path: GuestPath,
     pub contents: Vec<u8>,
@@ -70,5 +70,15 @@ fn image_error(error: images::Error) -> Error {
         images::Error::LimitExceeded(ref what) => Error::limit_exceeded(format!("the image is too large: {what}")),
         images::Error::Unsupported(ref what) => Error::unsupported(what.clone()),
         images::Error::Io { .. } => Error::unavailable("the store of images cannot be used").with_cause(error),
+    }
+}
+
+/// The tree of an image.
+pub fn resolve(image: &sandbox::Image, cache_directory: &Path) -> Result<RootTree> {
+    match image {
+        sandbox::Image::Host => host_tree(cache_directory),
+        sandbox::Image::Directory(_) | sandbox::Image::Archive(_) => {
+            Err(Error::unsupported("only the host image can be used yet"))
+        }
     }
 }

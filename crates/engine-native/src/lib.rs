@@ -1,2 +1,46 @@
-pub mod image;
+//! The embedded Linux engine.
+//!
+//! ```text
+//! server ──(messages, descriptors)──▶ launcher      this program, re-executed: the only process that clones
+//!    │                                   │
+//!    └──(one channel per sandbox)──▶ init, process 1 ─ supervisors of execs, file workers
+//! ```
+//!
+//! - `plan` decides, as data and without side effects, everything that will be done to build a sandbox.
+//! - `launcher` carries out the host's half: ids, groups, the clone.
+//! - `jail` carries out the child's half, a list of steps that ends in process 1.
+//! - `init/` is process 1, a static program of its own. Exec is a message to it, kill is its death.
+//! - `engine`, `create`, `process` and `files` are the server's side and implement the `Engine` contract.
+//!
+//! Only `syscall` has unsafe code. Nothing here knows of MCP or HTTP.
+
+mod cgroup;
+mod channel;
+mod client;
+mod crash;
+mod create;
+mod engine;
+mod files;
+pub mod host;
+mod ids;
+mod image;
+mod jail;
+mod launcher;
+mod live;
+mod places;
+mod plan;
+mod process;
+mod record;
 pub mod seccomp;
+mod skeleton;
+mod syscall;
+mod wire;
+
+pub use engine::{NativeConfig, NativeEngine};
+pub use launcher::main_if_asked as launcher_main_if_asked;
+
+/// The named steps of making and ending a sandbox, in order.
+pub fn steps() -> Vec<&'static str> {
+    let parent = launcher::STEPS.iter().copied();
+    parent.chain(jail::steps()).chain(["clear-groups", "report-end"]).collect()
+}

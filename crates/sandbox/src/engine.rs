@@ -110,7 +110,7 @@ pub struct EngineSandbox {
 
 /// A running command. Dropping it does what its request's `on_disconnect` says.
 pub struct Process {
-    /// `None` with a terminal: there is one stream for both ways. Dropping it closes the command's stdin.
+    /// Dropping it closes the command's stdin; with a terminal, type an end-of-file character instead.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
     /// Empty with a terminal.

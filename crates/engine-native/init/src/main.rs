@@ -1,1 +1,37 @@
-fn main() {}
+//! Process 1 of a sandbox: collects the dead, starts what it is asked to start, and ends when nobody needs it any more.
+//!
+//! It is built by the engine's build script as a static program, embedded in the engine and started by descriptor, so an
+//! image needs to contain nothing of ours. When it starts, every wall already stands: namespaces, root, limits, seccomp,
+//! Landlock. It keeps the rights to change user and to send signals within its own user namespace, and nothing else; the
+//! commands that it starts keep nothing at all.
+//!
+//! When it ends, for whatever reason, the kernel kills everything in the sandbox with it.
+
+mod exec;
+mod files;
+mod identity;
+mod serve;
+#[path = "../../src/syscall.rs"]
+mod syscall;
+mod tree;
+#[path = "../../src/wire.rs"]
+mod wire;
+
+use std::time::Duration;
+
+/// Arguments: `attached`, or `listening` and the milliseconds after which an unused sandbox ends.
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let mode = match (arguments.next().as_deref(), arguments.next().and_then(|text| text.parse().ok())) {
+        (Some("attached"), None) => serve::Mode::Attached,
+        (Some("listening"), Some(idle)) => serve::Mode::Listening { idle: Duration::from_millis(idle) },
+        _ => std::process::exit(2),
+    };
+    let Some(channel) = syscall::inherited_descriptor(wire::INIT_CHANNEL) else { std::process::exit(2) };
+    if syscall::close_on_exec_from(wire::INIT_CHANNEL).is_err() || identity::settle().is_err() {
+        std::process::exit(3);
+    }
+    // Whatever ended it: there is nobody inside to tell, and the server sees the channel close.
+    let ended = serve::serve(channel, mode);
+    std::process::exit(i32::from(ended.is_err()));
+}

@@ -1,0 +1,288 @@
+//! One exec: a supervisor that owns the whole tree of processes, and the command itself.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::pipe::PipeFlags;
+use rustix::process::{Pid, Signal};
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+
+use crate::identity;
+use crate::syscall::{self, Forked, Reaped};
+use crate::tree;
+use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, Terminal, ToExec};
+
+type Failure = (ExecStage, i32);
+
+fn failed(stage: ExecStage) -> impl Fn(rustix::io::Errno) -> Failure {
+    move |error| (stage, error.raw_os_error())
+}
+
+/// Run one exec to its end, in a process of its own.
+pub fn supervise(request: Exec, descriptors: Vec<OwnedFd>) {
+    let mut descriptors = descriptors.into_iter();
+    let Some(channel) = descriptors.next() else { return };
+    let streams: Vec<OwnedFd> = descriptors.collect();
+    let mut keep: Vec<_> = streams.iter().chain([&channel]).map(AsRawFd::as_raw_fd).collect();
+    syscall::close_all_but(wire::INIT_CHANNEL, &mut keep);
+
+    match start(&request, streams) {
+        Err((stage, errno)) => {
+            let _ = wire::send(channel.as_fd(), &FromExec::NotStarted { stage, errno }, &[]);
+        }
+        Ok(started) => {
+            let passed: Vec<_> = started.controller.iter().map(AsFd::as_fd).collect();
+            let told = wire::send(channel.as_fd(), &FromExec::Started, &passed);
+            let mut supervisor = Supervisor { request, channel: told.is_ok().then_some(channel), started, ended: None };
+            supervisor.run();
+        }
+    }
+}
+
+struct Started {
+    pid: i32,
+    at: Instant,
+    signals: OwnedFd,
+    /// The side of the terminal that is not the command's.
+    controller: Option<OwnedFd>,
+}
+
+fn start(request: &Exec, streams: Vec<OwnedFd>) -> Result<Started, Failure> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(failed(ExecStage::Supervise))?;
+    let system = |error: io::Error| (ExecStage::Supervise, error.raw_os_error().unwrap_or(libc::EIO));
+    let signals = syscall::signal_descriptor(&[libc::SIGCHLD]).map_err(system)?;
+    let (controller, streams) = match request.terminal {
+        Some(size) => {
+            let (controller, terminal) = open_terminal(size).map_err(failed(ExecStage::Terminal))?;
+            (Some(controller), vec![terminal])
+        }
+        None => (None, streams),
+    };
+    let (report, reporter) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed(ExecStage::Supervise))?;
+    let at = Instant::now();
+    let pid = match syscall::fork().map_err(|error| (ExecStage::Fork, error.raw_os_error().unwrap_or(libc::EAGAIN)))? {
+        Forked::Parent(pid) => pid,
+        Forked::Child => {
+            let (stage, errno) = become_command(request, &streams);
+            let mut text = [0; 5];
+            text[0] = stage as u8;
+            text[1..].copy_from_slice(&errno.to_ne_bytes());
+            let _ = rustix::io::write(&reporter, &text);
+            syscall::exit_now(127);
+        }
+    };
+    drop((streams, reporter));
+    let mut text = [0; 5];
+    match rustix::io::retry_on_intr(|| rustix::io::read(&report, &mut text)) {
+        Ok(5) => {
+            let _ = syscall::reap(pid);
+            let stages = [ExecStage::WorkDirectory, ExecStage::Identity, ExecStage::Terminal];
+            let stage = stages.into_iter().find(|&stage| stage as u8 == text[0]).unwrap_or(ExecStage::Program);
+            Err((stage, i32::from_ne_bytes([text[1], text[2], text[3], text[4]])))
+        }
+        // Closed by a successful exec, or by a death before it, which `wait` will tell.
+        _ => Ok(Started { pid, at, signals, controller }),
+    }
+}
+
+fn open_terminal(size: Terminal) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    identity::as_user(|| {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+        let controller = rustix::pty::openpt(flags)?;
+        rustix::pty::unlockpt(&controller)?;
+        let terminal = rustix::pty::ioctl_tiocgptpeer(&controller, flags)?;
+        set_size(&controller, size)?;
+        Ok((controller, terminal))
+    })
+}
+
+fn set_size(controller: &OwnedFd, size: Terminal) -> rustix::io::Result<()> {
+    let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(controller, size)
+}
+
+/// The last steps before the user's program. Returns only when one of them fails.
+fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
+    let prepare = || -> Result<(), Failure> {
+        let terminal = |error: rustix::io::Errno| (ExecStage::Terminal, error.raw_os_error());
+        rustix::process::setsid().map_err(terminal)?;
+        if request.terminal.is_some() {
+            rustix::process::ioctl_tiocsctty(&streams[0]).map_err(terminal)?;
+        }
+        let stream = |index: usize| streams.get(index).or(streams.first()).ok_or((ExecStage::Terminal, libc::EBADF));
+        rustix::stdio::dup2_stdin(stream(0)?).map_err(terminal)?;
+        rustix::stdio::dup2_stdout(stream(1)?).map_err(terminal)?;
+        rustix::stdio::dup2_stderr(stream(2)?).map_err(terminal)?;
+        identity::become_user().map_err(failed(ExecStage::Identity))?;
+        let directory = c_string(request.work_directory.clone())?;
+        rustix::process::chdir(&directory).map_err(failed(ExecStage::WorkDirectory))?;
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        syscall::reset_signals();
+        Ok(())
+    };
+    let run = || -> Result<Failure, Failure> {
+        prepare()?;
+        let argv = request.argv.iter().map(|text| c_string(text.as_str())).collect::<Result<Vec<_>, _>>()?;
+        let environment = request
+            .environment
+            .iter()
+            .map(|(name, value)| c_string(format!("{name}={value}")))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok((ExecStage::Program, exec_in_search_path(request, &argv, &environment)))
+    };
+    run().unwrap_or_else(|failure| failure)
+}
+
+fn c_string(bytes: impl Into<Vec<u8>>) -> Result<CString, Failure> {
+    CString::new(bytes).map_err(|_| (ExecStage::Program, libc::EINVAL))
+}
+
+/// What `execvp` does, with the `PATH` of the new program instead of ours.
+fn exec_in_search_path(request: &Exec, argv: &[CString], environment: &[CString]) -> i32 {
+    let program = request.argv[0].as_str();
+    if program.contains('/') {
+        return syscall::exec(&argv[0], argv, environment).raw_os_error().unwrap_or(libc::EIO);
+    }
+    let search_path =
+        request.environment.iter().find(|(name, _)| name == "PATH").map_or("/usr/bin:/bin", |(_, value)| value);
+    let mut errno = libc::ENOENT;
+    for directory in search_path.split(':').filter(|directory| directory.starts_with('/')) {
+        let Ok(path) = CString::new(format!("{directory}/{program}")) else { continue };
+        match syscall::exec(&path, argv, environment).raw_os_error().unwrap_or(libc::EIO) {
+            libc::ENOENT | libc::ENOTDIR => {}
+            // A program that may not be run here may still be found in a later directory.
+            libc::EACCES => errno = libc::EACCES,
+            other => return other,
+        }
+    }
+    errno
+}
+
+struct Supervisor {
+    request: Exec,
+    /// `None` once the server is gone and the exec may go on without it.
+    channel: Option<OwnedFd>,
+    started: Started,
+    ended: Option<i32>,
+}
+
+enum Event {
+    ChildrenChanged,
+    Asked(ToExec),
+    Disconnected,
+    DeadlinePassed,
+}
+
+impl Supervisor {
+    fn run(&mut self) {
+        let cause = loop {
+            match self.wait() {
+                Event::ChildrenChanged => {
+                    self.collect();
+                    if self.ended.is_some() {
+                        break EndCause::Itself;
+                    }
+                }
+                Event::Asked(ToExec::Signal(number)) => self.signal(number),
+                Event::Asked(ToExec::Resize(size)) => {
+                    if let Some(controller) = &self.started.controller {
+                        let _ = set_size(controller, size);
+                    }
+                }
+                Event::Asked(ToExec::Kill) => break EndCause::Asked,
+                Event::Disconnected if self.request.detached => self.channel = None,
+                Event::Disconnected => break EndCause::Asked,
+                Event::DeadlinePassed => break EndCause::Deadline,
+            }
+        };
+        let wall = self.started.at.elapsed();
+        let mut main_status = self.ended;
+        let tree_empty = cause != EndCause::Itself && {
+            let main = self.started.pid;
+            tree::kill_descendants(|reaped| {
+                if reaped.pid == main {
+                    main_status = Some(reaped.status);
+                }
+            })
+        };
+        let usage = syscall::children_usage();
+        let end = ExecEnd {
+            status: main_status.unwrap_or(libc::SIGKILL),
+            cause,
+            wall_microseconds: wall.as_micros() as u64,
+            cpu_microseconds: usage.cpu.as_micros() as u64,
+            peak_memory: usage.peak_memory,
+            tree_empty,
+        };
+        if let Some(channel) = self.channel.take() {
+            let _ = wire::send(channel.as_fd(), &FromExec::Ended(end), &[]);
+        }
+        self.stay_for_daemons();
+    }
+
+    fn wait(&mut self) -> Event {
+        let deadline = self.started.at + Duration::from_millis(self.request.timeout_milliseconds);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Event::DeadlinePassed;
+            }
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let mut polled = vec![PollFd::new(&self.started.signals, PollFlags::IN)];
+            polled.extend(self.channel.iter().map(|channel| PollFd::new(channel, PollFlags::IN)));
+            let _ = rustix::event::poll(&mut polled, Some(&timeout));
+            let ready: Vec<bool> = polled.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
+            // Children first: a command that ended in the moment it was to be killed has ended by itself.
+            if ready[0] {
+                return Event::ChildrenChanged;
+            }
+            if ready.get(1) == Some(&true)
+                && let Some(channel) = &self.channel
+            {
+                return match wire::receive::<ToExec>(channel.as_fd()) {
+                    Ok(Some((message, _))) => Event::Asked(message),
+                    Ok(None) | Err(_) => Event::Disconnected,
+                };
+            }
+        }
+    }
+
+    /// Collect all dead children: the command, and orphans that became ours.
+    fn collect(&mut self) {
+        let mut record = [0; 128];
+        while rustix::io::read(&self.started.signals, &mut record).is_ok() {}
+        while let Ok(Some(Reaped { pid, status })) = syscall::reap_any() {
+            if pid == self.started.pid {
+                self.ended = Some(status);
+            }
+        }
+    }
+
+    fn signal(&self, number: i32) {
+        let signal = Signal::from_named_raw(number);
+        if let (Some(group), Some(signal)) = (Pid::from_raw(self.started.pid), signal) {
+            let _ = rustix::process::kill_process_group(group, signal);
+        }
+    }
+
+    /// What the command left running still has us as its parent; leave when the last of it is gone.
+    fn stay_for_daemons(&mut self) {
+        self.started.controller = None;
+        loop {
+            match syscall::reap_any() {
+                Ok(Some(_)) => {}
+                Err(_) => return,
+                Ok(None) => {
+                    let mut polled = [PollFd::new(&self.started.signals, PollFlags::IN)];
+                    let _ = rustix::event::poll(&mut polled, None);
+                    let mut record = [0; 128];
+                    while rustix::io::read(&self.started.signals, &mut record).is_ok() {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Directories as tar streams, out of the sandbox and into it.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use tar::{Builder, EntryType, Header};
+
+use super::{as_path, convert, make_directories, open, stat};
+use crate::wire::{FileFailure, Kind, Stat};
+
+/// Write `path` and all below it to the pipe. `ready` is called when it is known that there is something to send.
+pub fn pack(path: &[u8], pipe: OwnedFd, ready: impl FnOnce() -> Result<(), FileFailure>) -> Result<(), FileFailure> {
+    let top = stat(path)?;
+    ready()?;
+    let name = as_path(path).file_name().map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let mut archive = Builder::new(io::BufWriter::with_capacity(256 << 10, File::from(pipe)));
+    let mut pending = vec![(path.to_vec(), name, top)];
+    while let Some((path, name, stat)) = pending.pop() {
+        let mut header = header_of(&stat);
+        match stat.kind {
+            Kind::Directory => {
+                archive.append_data(&mut header, name.join(""), io::empty())?;
+                let Ok(directory) = open(&path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW) else {
+                    continue;
+                };
+                for entry in Dir::read_from(&directory)? {
+                    let entry = entry?;
+                    let child = entry.file_name().to_bytes();
+                    if matches!(child, b"." | b"..") {
+                        continue;
+                    }
+                    if let Ok(stat) = rustix::fs::statat(&directory, child, AtFlags::SYMLINK_NOFOLLOW) {
+                        let path = [&path, b"/".as_slice(), child].concat();
+                        pending.push((path, name.join(as_path(child)), convert(&stat)));
+                    }
+                }
+            }
+            Kind::Link => {
+                if let Ok(target) = std::fs::read_link(as_path(&path)) {
+                    archive.append_link(&mut header, &name, target)?;
+                }
+            }
+            Kind::Regular => {
+                let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW;
+                if let Ok(file) = open(&path, flags) {
+                    archive.append_data(&mut header, &name, Exactly { file: File::from(file), left: stat.bytes })?;
+                }
+            }
+            // FIFOs, sockets and devices mean nothing outside of this sandbox.
+            Kind::Other => {}
+        }
+    }
+    archive.into_inner()?.into_inner().map_err(io::IntoInnerError::into_error)?;
+    Ok(())
+}
+
+fn header_of(stat: &Stat) -> Header {
+    let mut header = Header::new_gnu();
+    header.set_mode(stat.mode);
+    header.set_mtime(stat.modified_seconds.max(0) as u64);
+    header.set_size(0);
+    header.set_entry_type(match stat.kind {
+        Kind::Directory => EntryType::Directory,
+        Kind::Link => EntryType::Symlink,
+        Kind::Regular | Kind::Other => EntryType::Regular,
+    });
+    if stat.kind == Kind::Regular {
+        header.set_size(stat.bytes);
+    }
+    header
+}
+
+/// As many bytes as the header says, whatever the file does meanwhile; otherwise the rest of the archive is garbage.
+struct Exactly {
+    file: File,
+    left: u64,
+}
+
+impl Read for Exactly {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = buffer.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        let mut count = self.file.read(&mut buffer[..wanted])?;
+        if count == 0 {
+            buffer[..wanted].fill(0);
+            count = wanted;
+        }
+        self.left -= count as u64;
+        Ok(count)
+    }
+}
+
+/// Write the contents of a tar stream below `path`. Names that lead outside, and kinds that are not files, directories
+/// or links, make the whole stream wrong.
+pub fn unpack(path: &[u8], pipe: OwnedFd) -> Result<(), FileFailure> {
+    make_directories(path)?;
+    let top = open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    let mut archive = tar::Archive::new(io::BufReader::with_capacity(256 << 10, File::from(pipe)));
+    for entry in archive.entries().map_err(bad_archive)? {
+        let mut entry = entry.map_err(bad_archive)?;
+        let name = inside(&entry.path().map_err(bad_archive)?)?;
+        let mode = Mode::from_raw_mode(entry.header().mode().unwrap_or(0o644) & 0o777);
+        if name.as_os_str().is_empty() {
+            continue;
+        }
+        match entry.header().entry_type() {
+            EntryType::Directory => drop(directory_at(&top, &name)?),
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                let (parent, name) = place_for(&top, &name)?;
+                let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let mut file = File::from(rustix::fs::openat(&parent, &name, flags, mode)?);
+                io::copy(&mut entry, &mut file)?;
+            }
+            EntryType::Symlink => {
+                let target = entry.link_name_bytes().ok_or(FileFailure::BadArchive)?.into_owned();
+                let (parent, name) = place_for(&top, &name)?;
+                rustix::fs::symlinkat(target, &parent, &name)?;
+            }
+            EntryType::Link => {
+                let target = inside(&entry.link_name().map_err(bad_archive)?.ok_or(FileFailure::BadArchive)?)?;
+                let file = confined(&top, &target, OFlags::PATH | OFlags::NOFOLLOW)?;
+                let (parent, name) = place_for(&top, &name)?;
+                let held = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
+                rustix::fs::linkat(CWD, held.as_str(), &parent, &name, AtFlags::SYMLINK_FOLLOW)?;
+            }
+            EntryType::XGlobalHeader => {}
+            _ => return Err(FileFailure::BadArchive),
+        }
+    }
+    // Whatever follows the end mark: the sender must be able to finish.
+    io::copy(&mut archive.into_inner(), &mut io::sink())?;
+    Ok(())
+}
+
+fn bad_archive(_: io::Error) -> FileFailure {
+    FileFailure::BadArchive
+}
+
+fn inside(name: &Path) -> Result<PathBuf, FileFailure> {
+    let mut clean = PathBuf::new();
+    for component in name.components() {
+        match component {
+            Component::Normal(part) => clean.push(part),
+            Component::CurDir => {}
+            Component::RootDir | Component::ParentDir | Component::Prefix(_) => return Err(FileFailure::BadArchive),
+        }
+    }
+    Ok(clean)
+}
+
+/// Resolve below `top` without following any link: one that came earlier in the stream must not redirect what follows.
+fn confined(top: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd, FileFailure> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(top, name, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        Err(Errno::LOOP | Errno::XDEV) => Err(FileFailure::BadArchive),
+        result => Ok(result?),
+    }
+}
+
+fn directory_at(top: &OwnedFd, name: &Path) -> Result<OwnedFd, FileFailure> {
+    let mut directory = top.try_clone()?;
+    for part in name.components() {
+        let part = Path::new(part.as_os_str());
+        match rustix::fs::mkdirat(&directory, part, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        directory = confined(&directory, part, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    }
+    Ok(directory)
+}
+
+/// The open parent and the free name for a new entry; a file or link that is in the way is replaced.
+fn place_for(top: &OwnedFd, name: &Path) -> Result<(OwnedFd, Vec<u8>), FileFailure> {
+    let last = name.file_name().ok_or(FileFailure::BadArchive)?.as_bytes().to_vec();
+    let parent = directory_at(top, name.parent().unwrap_or(Path::new("")))?;
+    match rustix::fs::unlinkat(&parent, &last, AtFlags::empty()) {
+        Ok(()) | Err(Errno::NOENT) => Ok((parent, last)),
+        Err(Errno::ISDIR) => Err(FileFailure::IsDirectory),
+        Err(error) => Err(error.into()),
+    }
+}

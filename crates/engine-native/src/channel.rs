@@ -1,0 +1,114 @@
+//! Message channels and byte streams for the server's side, on its runtime.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::{syscall, wire};
+
+/// One end of a message channel.
+#[derive(Debug)]
+pub struct Channel(AsyncFd<OwnedFd>);
+
+impl Channel {
+    pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        Ok(Self(syscall::watch(descriptor)?))
+    }
+
+    /// Our end, and the other for somebody who blocks.
+    pub fn pair() -> io::Result<(Self, OwnedFd)> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        Ok((Self::new(ours)?, theirs))
+    }
+
+    pub async fn send(&self, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        // A full buffer is rare, so the message is tried first and encoded again if it must wait.
+        loop {
+            match wire::send(self.0.as_fd(), message, descriptors) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.0.writable().await?.clear_ready(),
+                result => return result,
+            }
+        }
+    }
+
+    /// Send without waiting, for places that cannot.
+    pub fn try_send(&self, message: &impl Serialize) -> io::Result<()> {
+        wire::send(self.0.as_fd(), message, &[])
+    }
+
+    pub async fn receive<M: DeserializeOwned>(&self) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+        loop {
+            let mut guard = self.0.readable().await?;
+            match wire::receive(self.0.as_fd()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => guard.clear_ready(),
+                result => return result,
+            }
+        }
+    }
+
+    /// A message that has already arrived.
+    pub fn try_receive<M: DeserializeOwned>(&self) -> Option<M> {
+        wire::receive(self.0.as_fd()).ok().flatten().map(|(message, _)| message)
+    }
+}
+
+/// One end of a pipe or a terminal.
+#[derive(Debug)]
+pub struct Stream(AsyncFd<OwnedFd>);
+
+impl Stream {
+    pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        Ok(Self(syscall::watch(descriptor)?))
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut guard = ready!(self.0.poll_read_ready(context))?;
+            match rustix::io::read(self.0.get_ref(), buffer.initialize_unfilled()) {
+                Ok(count) => {
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
+                // A terminal whose last program is gone says so.
+                Err(rustix::io::Errno::IO) => return Poll::Ready(Ok(())),
+                Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut guard = ready!(self.0.poll_write_ready(context))?;
+            match rustix::io::write(self.0.get_ref(), bytes) {
+                Ok(count) => return Poll::Ready(Ok(count)),
+                Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,248 @@
+//! Making a sandbox, and finding one again that another process made.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::process::PidfdFlags;
+use sandbox::{Environment, Error, ErrorKind, Persistence, Result, SandboxId, SandboxSpec};
+
+use crate::cgroup::{self, Meter};
+use crate::channel::Channel;
+use crate::client::Fate;
+use crate::engine::Shared;
+use crate::image;
+use crate::jail::Failure;
+use crate::live::{Description, Live};
+use crate::plan::{self, Request};
+use crate::skeleton::{self, RootLayout};
+use crate::wire::FromInit;
+use crate::{places, record};
+
+/// How long the parts of a root are taken to be where they were.
+const LAYOUT_AGE: Duration = Duration::from_secs(2);
+
+impl Shared {
+    pub(crate) async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        let walls = self.walls()?.clone();
+        spec.limits.check()?;
+        let exists = || Error::new(ErrorKind::AlreadyExists, format!("there is a sandbox {id} already"));
+        let internal = |cause: std::io::Error| Error::internal("the sandbox could not be recorded").with_cause(cause);
+        if self.knows(id) || record::read(&self.places.records, id).map_err(internal)?.is_some() {
+            return Err(exists());
+        }
+        let root = self.layout(spec).await?;
+        let socket = self.places.sockets.join(id.as_str());
+        let instance = self.config.instance.as_str();
+        let places = usable(&self.host.places, &walls);
+        let plan = plan::plan(&Request {
+            id,
+            spec,
+            instance,
+            root: &root,
+            places: &places,
+            walls: &walls,
+            single_id: self.host.pool.is_none(),
+            socket: socket.clone(),
+        });
+        let persistent = spec.persistence == Persistence::Persistent;
+        let description = Description {
+            id: id.clone(),
+            owner: spec.owner.clone(),
+            name: spec.name.clone(),
+            persistence: spec.persistence,
+            limits: plan::enforced_limits(&spec.limits),
+            walls,
+            environment: environment(&root, spec)?,
+            work_directory: spec.work_directory.clone(),
+            groups: plan.cgroups.iter().map(|leaf| leaf.directory.clone()).collect(),
+            socket: persistent.then_some(socket),
+        };
+        if persistent {
+            record::write(&self.places.records, &description).map_err(internal)?;
+        }
+        let mut undo = Undo { shared: self, id, armed: true, persistent };
+        let meter = Meter::new(&places, instance, id.as_str());
+        let live = self.build(plan, description, meter).await?;
+        undo.armed = false;
+        self.keep(Arc::new(live));
+        Ok(())
+    }
+
+    async fn build(&self, plan: plan::Plan, description: Description, meter: Meter) -> Result<Live> {
+        let unavailable =
+            |cause: std::io::Error| Error::unavailable("the engine's launcher does not answer").with_cause(cause);
+        let (started, mut fate) = self.launcher.create(plan).await.map_err(unavailable)?;
+        let started = tokio::select! {
+            biased;
+            Ok(started) = started => started,
+            ended = fate.wait_for(|fate| *fate != Fate::Alive) => {
+                return Err(not_created(ended.map_or(Fate::LauncherGone, |fate| fate.clone())));
+            }
+        };
+        let channel = match (started.channel, &description.socket) {
+            (Some(channel), _) => channel,
+            (None, Some(socket)) => connect(socket).map_err(unavailable)?,
+            (None, None) => return Err(Error::internal("the launcher gave no channel")),
+        };
+        let channel = Channel::new(channel).map_err(unavailable)?;
+        let ready = tokio::select! {
+            biased;
+            ready = channel.receive::<FromInit>() => matches!(ready, Ok(Some((FromInit::Ready, _)))),
+            _ = fate.wait_for(|fate| *fate != Fate::Alive) => false,
+        };
+        if !ready {
+            // The channel closed because the child failed; the launcher tells why when it has cleared up.
+            let ended = fate.wait_for(|fate| *fate != Fate::Alive).await;
+            return Err(not_created(ended.map_or(Fate::LauncherGone, |fate| fate.clone())));
+        }
+        Live::new(description, meter, channel, started.process).map_err(unavailable)
+    }
+
+    /// Prepared once for each image, and looked at again when some time has passed: programs may have been installed.
+    async fn layout(&self, spec: &SandboxSpec) -> Result<RootLayout> {
+        let key = (spec.image.clone(), spec.work_directory.clone());
+        let known = self.layouts().get(&key).cloned();
+        if let Some((looked, layout)) = known
+            && looked.elapsed() < LAYOUT_AGE
+        {
+            return Ok(layout);
+        }
+        let (image, work_directory) = key.clone();
+        let (cache, skeletons) = (self.places.cache.clone(), self.places.skeletons.clone());
+        let prepared = tokio::task::spawn_blocking(move || {
+            let tree = image::resolve(&image, &cache)?;
+            skeleton::prepare(tree, &skeletons, &work_directory)
+                .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))
+        });
+        let layout =
+            prepared.await.map_err(|cause| Error::internal("the image could not be prepared").with_cause(cause))??;
+        self.layouts().insert(key, (Instant::now(), layout.clone()));
+        Ok(layout)
+    }
+
+    /// Connect to a persistent sandbox by its record. One whose process 1 is gone is cleared away.
+    pub(crate) async fn reconnect(&self, id: &SandboxId) -> Result<Option<Live>> {
+        let unreadable = |cause: std::io::Error| {
+            Error::internal(format!("the record of sandbox {id} cannot be read")).with_cause(cause)
+        };
+        let Some(description) = record::read(&self.places.records, id).map_err(unreadable)? else { return Ok(None) };
+        let socket = description.socket.clone().unwrap_or_default();
+        let opened = connect(&socket).and_then(|channel| {
+            let process = peer(&channel)?;
+            Ok((Channel::new(channel)?, process))
+        });
+        let ready = match opened {
+            Err(_) => None,
+            Ok((channel, process)) => match channel.receive::<FromInit>().await {
+                Ok(Some((FromInit::Ready, _))) => Some((channel, process)),
+                _ => None,
+            },
+        };
+        let Some((channel, process)) = ready else {
+            // Another process may be about to make it: its launcher binds the socket after the record is written.
+            if socket.exists() || !recently_written(&self.places.records, id) {
+                places::clear_groups(&description.groups);
+                let _ = std::fs::remove_file(&socket);
+                let _ = record::remove(&self.places.records, id);
+            }
+            return Ok(None);
+        };
+        let meter = Meter::from_groups(&self.host.places, &description.groups);
+        Ok(Some(Live::new(description, meter, channel, process).map_err(unreadable)?))
+    }
+}
+
+/// A creation takes milliseconds; one that has not come to a socket after this is dead.
+fn recently_written(records: &Path, id: &SandboxId) -> bool {
+    let written = std::fs::metadata(records.join(format!("{id}.json"))).and_then(|found| found.modified());
+    written.is_ok_and(|time| time.elapsed().is_ok_and(|age| age.as_secs() < 10))
+}
+
+/// Takes a creation back that failed or whose caller went away.
+struct Undo<'a> {
+    shared: &'a Shared,
+    id: &'a SandboxId,
+    armed: bool,
+    persistent: bool,
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.shared.launcher.destroy(self.id.as_str());
+            if self.persistent {
+                let _ = record::remove(&self.shared.places.records, self.id);
+            }
+        }
+    }
+}
+
+/// Controllers of layers that are to be missing are not used.
+fn usable(places: &[cgroup::Place], walls: &std::collections::BTreeSet<sandbox::Layer>) -> Vec<cgroup::Place> {
+    use cgroup::Controller;
+    use sandbox::Layer;
+    let wanted = |controller| match controller {
+        Controller::Memory => walls.contains(&Layer::MemoryLimit),
+        Controller::Cpu => walls.contains(&Layer::CpuLimit),
+        Controller::Processes => walls.contains(&Layer::ProcessLimit),
+        Controller::CpuAccounting => true,
+    };
+    places.iter().filter(|place| wanted(place.controller)).cloned().collect()
+}
+
+fn environment(root: &RootLayout, spec: &SandboxSpec) -> Result<Environment> {
+    let mut environment = Environment::default();
+    for (name, value) in
+        [("HOME", "/home/sandbox"), ("LANG", "C.UTF-8"), ("PATH", &root.search_path), ("USER", "sandbox")]
+    {
+        environment.insert(name, value)?;
+    }
+    for (name, value) in &root.environment {
+        environment.insert(name.clone(), value.clone())?;
+    }
+    Ok(environment.overlaid_by(&spec.environment))
+}
+
+fn connect(socket: &Path) -> std::io::Result<OwnedFd> {
+    let channel = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&channel, &SocketAddrUnix::new(socket)?)?;
+    Ok(channel)
+}
+
+/// Process 1 on the other side of a connection.
+fn peer(channel: &OwnedFd) -> std::io::Result<OwnedFd> {
+    let credentials = rustix::net::sockopt::socket_peercred(channel.as_fd())?;
+    Ok(rustix::process::pidfd_open(credentials.pid, PidfdFlags::empty())?)
+}
+
+fn not_created(fate: Fate) -> Error {
+    match fate {
+        Fate::NotCreated(failure) => from_failure(&failure),
+        Fate::LauncherGone => {
+            Error::unavailable("the engine's launcher has ended").with_hint("start the program again")
+        }
+        Fate::Alive | Fate::Gone => Error::internal("the sandbox ended before it was ready"),
+    }
+}
+
+fn from_failure(failure: &Failure) -> Error {
+    let Failure { step, errno, subject } = failure;
+    let cause = format!("{subject}: {}", std::io::Error::from_raw_os_error(*errno));
+    let error = match (step.as_str(), *errno) {
+        ("take-ids", libc::EUSERS) => Error::limit_exceeded("there are as many sandboxes as there are ids for them"),
+        (_, libc::ENOSPC | libc::EUSERS | libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
+            Error::limit_exceeded(format!("the host has no room for another sandbox (at step {step})"))
+                .with_hint("stop sandboxes that are not needed")
+        }
+        ("open-sources", libc::ENOENT) => Error::not_found("a part of the image is not there any more"),
+        (_, libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => {
+            Error::unsupported(format!("this host does not allow the step {step} of building a sandbox"))
+                .with_hint("run `sandpen doctor` to see which layer is missing and what to do")
+        }
+        _ => Error::internal(format!("the sandbox could not be built (at step {step})")),
+    };
+    error.with_cause(cause)
+}

@@ -1,0 +1,246 @@
+//! The engine: keeps what is live, asks the launcher for more, and finds again what earlier processes left running.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::File;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use sandbox::{
+    Capabilities, Engine, EngineSandbox, Error, ExecRequest, Files, GuestPath, Image, InstanceId, IsolationReport,
+    Layer, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
+};
+
+use crate::client::Launcher;
+use crate::files::NativeFiles;
+use crate::host::Host;
+use crate::launcher::Configuration;
+use crate::live::{Live, not_found};
+use crate::places::{self, Places};
+use crate::skeleton::RootLayout;
+use crate::wire::{FromInit, ToInit};
+use crate::{process, record, seccomp};
+
+/// How the engine is set up.
+#[derive(Clone, Debug)]
+pub struct NativeConfig {
+    pub state_dir: PathBuf,
+    pub instance: InstanceId,
+    /// Layers that the operator accepts to be without where the host cannot give them.
+    pub allow_missing: BTreeSet<Layer>,
+    /// Layers that are left out on purpose, to show that a test would notice.
+    #[cfg(feature = "weaken")]
+    pub without: BTreeSet<Layer>,
+}
+
+/// The embedded Linux engine.
+#[derive(Debug)]
+pub struct NativeEngine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+pub struct Shared {
+    pub(crate) config: NativeConfig,
+    pub(crate) host: Host,
+    pub(crate) walls: Result<BTreeSet<Layer>, (sandbox::ErrorKind, String, Option<String>)>,
+    pub(crate) places: Places,
+    pub(crate) launcher: Launcher,
+    layouts: Mutex<Layouts>,
+    sandboxes: Mutex<HashMap<SandboxId, Arc<Live>>>,
+    _instance_lock: File,
+}
+
+/// Roots that were prepared, by image and work directory, with the time when they were last looked at.
+type Layouts = HashMap<(Image, GuestPath), (Instant, RootLayout)>;
+
+impl NativeEngine {
+    /// Start the launcher and clear away what dead engines left. Needs a tokio runtime.
+    pub async fn start(config: NativeConfig) -> Result<Self> {
+        let places = Places::prepare(&config.state_dir)?;
+        let host = Host::detect();
+        let unavailable = |cause: io::Error| Error::unavailable("the engine does not start").with_cause(cause);
+        let instance_lock = places.lock_instance(&config.instance).map_err(|cause| {
+            Error::new(sandbox::ErrorKind::AlreadyExists, "another engine runs under this instance id")
+                .with_cause(cause)
+        })?;
+        let configuration =
+            Configuration { filter: seccomp::program().to_vec(), id_locks: places.id_locks.clone(), pool: host.pool };
+        let launcher = Launcher::start(configuration).map_err(unavailable)?;
+        let walls = host.walls(&config.allow_missing).map(|walls| config.built(walls));
+        let walls = walls.map_err(|error| (error.kind(), error.message().to_owned(), error.hint().map(str::to_owned)));
+        let shared = Shared {
+            config,
+            host,
+            walls,
+            places,
+            launcher,
+            layouts: Mutex::default(),
+            sandboxes: Mutex::default(),
+            _instance_lock: instance_lock,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+}
+
+impl NativeConfig {
+    #[cfg(not(feature = "weaken"))]
+    fn built(&self, walls: BTreeSet<Layer>) -> BTreeSet<Layer> {
+        walls
+    }
+
+    #[cfg(feature = "weaken")]
+    fn built(&self, walls: BTreeSet<Layer>) -> BTreeSet<Layer> {
+        walls.difference(&self.without).copied().collect()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.places.unlock_instance(&self.config.instance);
+    }
+}
+
+impl Shared {
+    pub(crate) fn walls(&self) -> Result<&BTreeSet<Layer>> {
+        self.walls.as_ref().map_err(|(kind, message, hint)| {
+            let error = Error::new(*kind, message.clone());
+            match hint {
+                Some(hint) => error.with_hint(hint.clone()),
+                None => error,
+            }
+        })
+    }
+
+    fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Live>>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn layouts(&self) -> MutexGuard<'_, Layouts> {
+        self.layouts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn keep(&self, live: Arc<Live>) {
+        self.sandboxes().insert(live.id().clone(), live);
+    }
+
+    pub(crate) fn knows(&self, id: &SandboxId) -> bool {
+        self.sandboxes().contains_key(id)
+    }
+
+    /// A sandbox that runs: one of ours, or a persistent one that another process made.
+    pub(crate) async fn live(&self, id: &SandboxId) -> Result<Arc<Live>> {
+        let known = self.sandboxes().get(id).cloned();
+        if let Some(live) = known {
+            if !live.has_ended() {
+                return Ok(live);
+            }
+            self.forget(&live).await;
+            return Err(not_found(id));
+        }
+        let live = Arc::new(self.reconnect(id).await?.ok_or_else(|| not_found(id))?);
+        Ok(self.sandboxes().entry(id.clone()).or_insert(live).clone())
+    }
+
+    /// Remove every trace of a sandbox that has ended.
+    async fn forget(&self, live: &Live) {
+        self.sandboxes().remove(live.id());
+        let description = live.description.clone();
+        let records = self.places.records.clone();
+        // Groups of the dying may refuse to go for some milliseconds, which must not hold up the runtime.
+        let cleared = tokio::task::spawn_blocking(move || {
+            places::clear_groups(&description.groups);
+            if let Some(socket) = &description.socket {
+                let _ = std::fs::remove_file(socket);
+            }
+            if description.persistence == Persistence::Persistent {
+                let _ = record::remove(&records, &description.id);
+            }
+        });
+        let _ = cleared.await;
+    }
+}
+
+#[async_trait]
+impl Engine for NativeEngine {
+    async fn capabilities(&self) -> Result<Capabilities> {
+        self.shared.walls()?;
+        Ok(Capabilities { name: "native", persistence: true, terminal: true, usage: true })
+    }
+
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        self.shared.create(id, spec).await
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<()> {
+        match self.shared.live(id).await {
+            Ok(live) => {
+                live.kill();
+                live.ended().await;
+                self.shared.forget(&live).await;
+                Ok(())
+            }
+            Err(error) if error.kind() == sandbox::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<EngineSandbox>> {
+        let shared = &self.shared;
+        let (places, groups) = (shared.places.clone(), shared.host.places.clone());
+        let _ = tokio::task::spawn_blocking(move || places.sweep(&groups)).await;
+        let mut ids: BTreeSet<SandboxId> = shared.sandboxes().keys().cloned().collect();
+        let unreadable = |cause: io::Error| Error::unavailable("the engine's records cannot be read").with_cause(cause);
+        ids.extend(record::all(&shared.places.records).map_err(unreadable)?);
+        let mut found = Vec::new();
+        for id in ids {
+            // One that has ended meanwhile, or whose record makes no sense, is not live.
+            let Ok(live) = shared.live(&id).await else { continue };
+            let description = &live.description;
+            found.push(EngineSandbox {
+                id,
+                owner: description.owner.clone(),
+                name: description.name.clone(),
+                persistence: description.persistence,
+            });
+        }
+        Ok(found)
+    }
+
+    async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {
+        process::start(self.shared.live(id).await?, request).await
+    }
+
+    fn files(&self, id: &SandboxId) -> Box<dyn Files> {
+        Box::new(NativeFiles { shared: self.shared.clone(), id: id.clone() })
+    }
+
+    async fn usage(&self, id: &SandboxId) -> Result<Usage> {
+        let live = self.shared.live(id).await?;
+        let disk = match live.ask(&ToInit::MeasureDisk).await? {
+            FromInit::Disk { bytes } => Some(bytes),
+            FromInit::Ready | FromInit::DeadlineSet => None,
+        };
+        let meter = &live.meter;
+        Ok(Usage {
+            cpu: meter.cpu(),
+            memory: meter.memory(),
+            peak_memory: meter.peak_memory(),
+            processes: meter.processes(),
+            disk,
+        })
+    }
+
+    async fn isolation(&self, id: &SandboxId) -> Result<IsolationReport> {
+        let live = self.shared.live(id).await?;
+        Ok(self.shared.host.report(&live.description.walls, live.description.limits))
+    }
+
+    async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {
+        let milliseconds = from_now.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2));
+        let live = self.shared.live(id).await?;
+        live.ask(&ToInit::SetDeadline { milliseconds }).await.map(drop)
+    }
+}

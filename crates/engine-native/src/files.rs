@@ -1,0 +1,307 @@
+//! The file tree of one sandbox, through a worker inside it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use async_trait::async_trait;
+use rustix::pipe::PipeFlags;
+use sandbox::{
+    ByteRange, DirectoryEntry, Error, ErrorKind, FileKind, FileStat, Files, GuestPath, ListOptions, Listing, Overwrite,
+    ReadFile, Result, SandboxId, WriteFile, WriteOptions,
+};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWrite, ReadBuf};
+
+use crate::channel::{Channel, Stream};
+use crate::engine::Shared;
+use crate::live::{Live, not_found};
+use crate::wire::{FileFailure, FileOperation, FromFile, Kind, Stat, ToFile, ToInit};
+
+/// The most that an ordinary user may ask for; fewer turns between the two sides.
+const PIPE_BYTES: usize = 1 << 20;
+
+pub struct NativeFiles {
+    pub shared: Arc<Shared>,
+    pub id: SandboxId,
+}
+
+/// One operation under way.
+struct Operation {
+    live: Arc<Live>,
+    channel: Channel,
+    path: GuestPath,
+}
+
+impl NativeFiles {
+    async fn begin(&self, path: &GuestPath, message: FileOperation, pipe: Option<OwnedFd>) -> Result<Operation> {
+        let live = self.shared.live(&self.id).await?;
+        let (channel, theirs) = Channel::pair().map_err(no_channel)?;
+        let given: Vec<_> = [theirs.as_fd()].into_iter().chain(pipe.iter().map(AsFd::as_fd)).collect();
+        let sent = live.channel.send(&ToInit::File(message), &given).await;
+        sent.map_err(|cause| not_found(&self.id).with_cause(cause))?;
+        Ok(Operation { live, channel, path: path.clone() })
+    }
+
+    async fn do_only(&self, path: &GuestPath, message: FileOperation) -> Result<()> {
+        let operation = self.begin(path, message, None).await?;
+        match operation.answer().await? {
+            (FromFile::Done, _) => Ok(()),
+            (other, _) => Err(operation.unexpected(&other)),
+        }
+    }
+}
+
+fn no_channel(cause: io::Error) -> Error {
+    Error::internal("no channel for the file operation").with_cause(cause)
+}
+
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(|cause| no_channel(cause.into()))?;
+    // Works with the usual size too.
+    let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
+    Ok((read, write))
+}
+
+impl Operation {
+    async fn answer(&self) -> Result<(FromFile, Vec<OwnedFd>)> {
+        match self.channel.receive().await {
+            Ok(Some((FromFile::Failed(failure), _))) => Err(refused(failure, &self.path)),
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) | Err(_) if self.live.has_ended() => Err(not_found(self.live.id())),
+            // The worker was killed, or there was no room for it.
+            Ok(None) | Err(_) => Err(Error::limit_exceeded(format!("the sandbox could not work on {}", self.path))
+                .with_hint("it may be out of processes or memory; end some of its programs")),
+        }
+    }
+
+    fn unexpected(&self, answer: &FromFile) -> Error {
+        Error::internal("the sandbox gave an answer that does not fit").with_cause(format!("{}: {answer:?}", self.path))
+    }
+}
+
+fn refused(failure: FileFailure, path: &GuestPath) -> Error {
+    let invalid = |what: &str| Error::invalid_input(format!("{path} {what}"));
+    match failure {
+        FileFailure::NotRegular => invalid("is not a regular file"),
+        FileFailure::IsDirectory => invalid("is a directory"),
+        FileFailure::NotDirectory => invalid("is not a directory"),
+        FileFailure::BadArchive => {
+            Error::invalid_input("the archive is damaged, or has entries that lead outside or are not files")
+        }
+        FileFailure::System(errno) => system_failure(errno, path).with_cause(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn system_failure(errno: i32, path: &GuestPath) -> Error {
+    match errno {
+        libc::ENOENT => Error::not_found(format!("there is no {path} in the sandbox")),
+        libc::EEXIST => Error::new(ErrorKind::AlreadyExists, format!("{path} exists already")),
+        libc::EACCES | libc::EPERM => Error::new(ErrorKind::Denied, format!("{path} is closed to the sandbox's user")),
+        libc::EROFS | libc::EXDEV => {
+            Error::new(ErrorKind::Denied, format!("{path} is in a read-only part of the sandbox"))
+                .with_hint("write below /workspace, /tmp or /home/sandbox")
+        }
+        libc::ENOSPC | libc::EDQUOT => Error::limit_exceeded("the sandbox's disk is full")
+            .with_hint("delete files, or create a sandbox with more disk and memory"),
+        libc::ENOTDIR => Error::invalid_input(format!("a part of {path} is not a directory")),
+        libc::EISDIR => Error::invalid_input(format!("{path} is a directory")),
+        libc::ELOOP => Error::invalid_input(format!("{path} leads through too many links")),
+        libc::ENAMETOOLONG => Error::invalid_input(format!("{path} is too long")),
+        libc::EBUSY => Error::new(ErrorKind::Denied, format!("{path} is part of the sandbox itself")),
+        libc::ENOMEM => Error::limit_exceeded("the sandbox's memory is used up"),
+        _ => Error::internal(format!("{path} could not be worked on")),
+    }
+}
+
+fn stat_from_wire(stat: &Stat) -> FileStat {
+    FileStat {
+        kind: match stat.kind {
+            Kind::Regular => FileKind::Regular,
+            Kind::Directory => FileKind::Directory,
+            Kind::Link => FileKind::Link,
+            Kind::Other => FileKind::Other,
+        },
+        bytes: stat.bytes,
+        mode: stat.mode,
+        modified_ns: i128::from(stat.modified_seconds) * 1_000_000_000 + i128::from(stat.modified_nanoseconds),
+    }
+}
+
+#[async_trait]
+impl Files for NativeFiles {
+    async fn stat(&self, path: &GuestPath) -> Result<FileStat> {
+        let operation = self.begin(path, FileOperation::Stat { path: path.as_bytes().to_vec() }, None).await?;
+        match operation.answer().await? {
+            (FromFile::Stat(stat), _) => Ok(stat_from_wire(&stat)),
+            (other, _) => Err(operation.unexpected(&other)),
+        }
+    }
+
+    async fn list(&self, path: &GuestPath, options: ListOptions) -> Result<Listing> {
+        let message = FileOperation::List {
+            path: path.as_bytes().to_vec(),
+            recursive: options.recursive,
+            max_entries: options.max_entries as u64,
+        };
+        let operation = self.begin(path, message, None).await?;
+        let mut listing = Listing::default();
+        loop {
+            match operation.answer().await? {
+                (FromFile::Entries(entries), _) => {
+                    for (path, stat) in entries {
+                        // The worker stops at the number that it was given; process 1 is not trusted to.
+                        if listing.entries.len() < options.max_entries {
+                            let path = GuestPath::resolve(&GuestPath::root(), &path)?;
+                            listing.entries.push(DirectoryEntry { path, stat: stat_from_wire(&stat) });
+                        }
+                    }
+                }
+                (FromFile::ListEnd { truncated }, _) => {
+                    listing.truncated = truncated;
+                    return Ok(listing);
+                }
+                (other, _) => return Err(operation.unexpected(&other)),
+            }
+        }
+    }
+
+    async fn read(&self, path: &GuestPath, range: ByteRange) -> Result<ReadFile> {
+        let operation = self.begin(path, FileOperation::Read { path: path.as_bytes().to_vec() }, None).await?;
+        let (stat, file) = match operation.answer().await? {
+            (FromFile::Opened(stat), descriptors) => (stat, descriptors.into_iter().next()),
+            (other, _) => return Err(operation.unexpected(&other)),
+        };
+        let file = file.ok_or_else(|| Error::internal("the sandbox opened no file"))?;
+        let mut file = tokio::fs::File::from_std(std::fs::File::from(file));
+        file.set_max_buf_size(PIPE_BYTES);
+        if range.offset > 0 {
+            let sought = file.seek(io::SeekFrom::Start(range.offset)).await;
+            sought.map_err(|cause| Error::invalid_input(format!("{path} has no such part")).with_cause(cause))?;
+        }
+        let stream = file.take(range.length.unwrap_or(u64::MAX));
+        Ok(ReadFile { stat: stat_from_wire(&stat), stream: Box::new(stream) })
+    }
+
+    async fn write(&self, path: &GuestPath, options: WriteOptions) -> Result<Box<dyn WriteFile>> {
+        let message = FileOperation::Write {
+            path: path.as_bytes().to_vec(),
+            mode: options.mode,
+            parents: options.parents,
+            replace: options.overwrite == Overwrite::Replace,
+        };
+        self.incoming(path, message).await
+    }
+
+    async fn make_directory(&self, path: &GuestPath) -> Result<()> {
+        self.do_only(path, FileOperation::MakeDirectory { path: path.as_bytes().to_vec() }).await
+    }
+
+    async fn remove(&self, path: &GuestPath) -> Result<()> {
+        self.do_only(path, FileOperation::Remove { path: path.as_bytes().to_vec() }).await
+    }
+
+    async fn rename(&self, from: &GuestPath, to: &GuestPath) -> Result<()> {
+        let message = FileOperation::Rename { from: from.as_bytes().to_vec(), to: to.as_bytes().to_vec() };
+        self.do_only(from, message).await
+    }
+
+    async fn pack(&self, path: &GuestPath) -> Result<Box<dyn AsyncRead + Send + Unpin>> {
+        let (read, write) = pipe()?;
+        let message = FileOperation::Pack { path: path.as_bytes().to_vec() };
+        let operation = self.begin(path, message, Some(write)).await?;
+        match operation.answer().await? {
+            (FromFile::Done, _) => {}
+            (other, _) => return Err(operation.unexpected(&other)),
+        }
+        Ok(Box::new(Outgoing { stream: Stream::new(read).map_err(no_channel)?, operation, complete: false }))
+    }
+
+    async fn unpack(&self, path: &GuestPath) -> Result<Box<dyn WriteFile>> {
+        self.incoming(path, FileOperation::Unpack { path: path.as_bytes().to_vec() }).await
+    }
+}
+
+impl NativeFiles {
+    async fn incoming(&self, path: &GuestPath, message: FileOperation) -> Result<Box<dyn WriteFile>> {
+        let (read, write) = pipe()?;
+        let operation = self.begin(path, message, Some(read)).await?;
+        Ok(Box::new(Incoming { stream: Stream::new(write).map_err(no_channel)?, operation }))
+    }
+}
+
+/// Bytes into the sandbox. The worker charges them to the sandbox, not to us.
+struct Incoming {
+    stream: Stream,
+    operation: Operation,
+}
+
+impl AsyncWrite for Incoming {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.stream).poll_write(context, bytes) {
+            // The worker has given up, and has said why before it closed the pipe.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Poll::Ready(Err(match self.operation.channel.try_receive() {
+                    Some(FromFile::Failed(failure)) => io::Error::other(refused(failure, &self.operation.path)),
+                    _ => error,
+                }))
+            }
+            other => other,
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[async_trait]
+impl WriteFile for Incoming {
+    async fn commit(self: Box<Self>) -> Result<()> {
+        let Self { stream, operation } = *self;
+        drop(stream);
+        // A worker that has given up does not take it, and its reason is read below.
+        let _ = operation.channel.send(&ToFile::Commit, &[]).await;
+        match operation.answer().await? {
+            (FromFile::Done, _) => Ok(()),
+            (other, _) => Err(operation.unexpected(&other)),
+        }
+    }
+}
+
+/// A tar stream out of the sandbox. Its end counts only when the worker says that all was sent.
+struct Outgoing {
+    stream: Stream,
+    operation: Operation,
+    complete: bool,
+}
+
+impl AsyncRead for Outgoing {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let at_end = matches!(polled, Poll::Ready(Ok(()))) && buffer.filled().len() == before && buffer.remaining() > 0;
+        if !at_end || self.complete {
+            return polled;
+        }
+        match self.operation.channel.try_receive() {
+            Some(FromFile::Done) => {
+                self.complete = true;
+                polled
+            }
+            Some(FromFile::Failed(failure)) => {
+                Poll::Ready(Err(io::Error::other(refused(failure, &self.operation.path))))
+            }
+            _ => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+}

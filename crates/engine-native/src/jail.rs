@@ -1,0 +1,264 @@
+//! The child's side of building a sandbox: from a clone of the launcher to process 1 behind every wall.
+//!
+//! Runs alone: no threads, no runtime, no log but the status pipe. It decides nothing; what to do is in the plan. The list
+//! below is the whole of it, in order, and the order matters:
+//!
+//! - Host trees are opened while we still have the rights of whoever runs the engine; everything after that happens with
+//!   the ids of the sandbox.
+//! - The cgroup namespace is made after joining the cgroup, or the sandbox would see its parent's.
+//! - Walls that could keep us from building others come last, and the filter that allows only harmless calls must still
+//!   allow the two that follow it: dropping capabilities and starting process 1.
+
+mod mounts;
+mod privileges;
+
+use std::ffi::CString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+use serde::{Deserialize, Serialize};
+
+use crate::plan::{Identity, Init, Plan, Resource, USER};
+use crate::syscall;
+use crate::wire::{INIT_CHANNEL, INIT_LOCK};
+
+type Step = fn(&mut Jail) -> Result<(), StepError>;
+
+const STEPS: &[(&str, Step)] = &[
+    ("await-ids", Jail::await_ids),
+    ("join-cgroups", Jail::join_cgroups),
+    ("cgroup-namespace", Jail::cgroup_namespace),
+    ("prefer-for-oom", Jail::prefer_for_oom),
+    ("private-mounts", Jail::private_mounts),
+    ("open-sources", Jail::open_sources),
+    ("become-root", Jail::become_root),
+    ("writable-layer", Jail::writable_layer),
+    ("root", Jail::build_root),
+    ("mounts", Jail::build_mounts),
+    ("pivot", Jail::pivot),
+    ("host-name", Jail::host_name),
+    ("loopback", Jail::loopback),
+    ("rlimits", Jail::rlimits),
+    ("descriptors", Jail::descriptors),
+    ("no-new-privileges", Jail::no_new_privileges),
+    ("landlock", Jail::landlock),
+    ("seccomp", Jail::seccomp),
+    ("capabilities", Jail::capabilities),
+    ("start-init", Jail::start_init),
+];
+
+/// The names of the steps, in order.
+pub fn steps() -> impl Iterator<Item = &'static str> {
+    STEPS.iter().map(|(name, _)| *name)
+}
+
+/// What stopped the building of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub step: String,
+    pub errno: i32,
+    /// What was being worked on, with host paths: for the log.
+    pub subject: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct StepError {
+    error: io::Error,
+    subject: String,
+}
+
+impl StepError {
+    fn about(subject: impl Into<String>) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |error| Self { error: error.into(), subject: subject.into() }
+    }
+
+    fn with(subject: impl Into<String>, error: io::Error) -> Self {
+        Self { error, subject: subject.into() }
+    }
+}
+
+impl From<io::Error> for StepError {
+    fn from(error: io::Error) -> Self {
+        Self { error, subject: String::new() }
+    }
+}
+
+impl From<rustix::io::Errno> for StepError {
+    fn from(error: rustix::io::Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+/// Descriptors that the launcher opened for this sandbox.
+#[derive(Debug)]
+pub struct Held {
+    /// Gives one byte when the id maps are written, and ends when the launcher does.
+    pub go: OwnedFd,
+    /// The `tasks` files of version 1 groups.
+    pub cgroups: Vec<std::fs::File>,
+    pub channel: OwnedFd,
+    pub lock: Option<OwnedFd>,
+    pub init: OwnedFd,
+}
+
+pub(crate) struct Jail {
+    plan: Plan,
+    filter: Vec<u8>,
+    held: Held,
+    /// In the order of the plan's; `None` once mounted.
+    sources: Vec<Option<OwnedFd>>,
+    scratch: Option<OwnedFd>,
+    root: Option<OwnedFd>,
+}
+
+/// Build the sandbox and become its process 1. Returns only when a step fails.
+pub fn enter(plan: &Plan, filter: &[u8], held: Held) -> Failure {
+    let mut jail =
+        Jail { plan: plan.clone(), filter: filter.to_vec(), held, sources: Vec::new(), scratch: None, root: None };
+    for (name, step) in STEPS {
+        crate::crash::here(name);
+        if let Err(StepError { error, subject }) = step(&mut jail) {
+            return Failure { step: (*name).to_owned(), errno: error.raw_os_error().unwrap_or(libc::EIO), subject };
+        }
+    }
+    Failure { step: "start-init".to_owned(), errno: libc::EIO, subject: String::new() }
+}
+
+impl Jail {
+    fn await_ids(&mut self) -> Result<(), StepError> {
+        let mut go = [0];
+        std::fs::File::from(self.held.go.try_clone()?).read_exact(&mut go)?;
+        Ok(())
+    }
+
+    fn join_cgroups(&mut self) -> Result<(), StepError> {
+        for tasks in &mut self.held.cgroups {
+            tasks.write_all(b"0")?;
+        }
+        Ok(())
+    }
+
+    fn cgroup_namespace(&mut self) -> Result<(), StepError> {
+        if self.plan.cgroup_namespace {
+            syscall::unshare_cgroup_namespace()?;
+        }
+        Ok(())
+    }
+
+    /// When memory runs out on the host, a sandbox must go before the server and before anything of the user's.
+    fn prefer_for_oom(&mut self) -> Result<(), StepError> {
+        std::fs::write("/proc/self/oom_score_adj", "500").map_err(|error| StepError::with("oom_score_adj", error))
+    }
+
+    fn become_root(&mut self) -> Result<(), StepError> {
+        let own = match self.plan.identity {
+            Identity::OwnRange | Identity::SharedRange => {
+                rustix::thread::set_thread_groups(&[])?;
+                0
+            }
+            Identity::Host => 0,
+            // There is one id, and it is the sandbox's user.
+            Identity::Single => USER,
+        };
+        rustix::thread::set_thread_res_gid(Gid::from_raw(own), Gid::from_raw(own), Gid::from_raw(own))?;
+        rustix::thread::set_thread_res_uid(Uid::from_raw(own), Uid::from_raw(own), Uid::from_raw(own))?;
+        rustix::process::umask(Mode::empty());
+        Ok(())
+    }
+
+    fn host_name(&mut self) -> Result<(), StepError> {
+        if self.plan.namespaces & libc::CLONE_NEWUTS as u64 != 0 {
+            rustix::system::sethostname(self.plan.host_name.as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Programs expect to reach themselves; there is nothing else to reach.
+    fn loopback(&mut self) -> Result<(), StepError> {
+        if self.plan.namespaces & libc::CLONE_NEWNET as u64 != 0 {
+            let socket = rustix::net::socket_with(
+                rustix::net::AddressFamily::INET,
+                rustix::net::SocketType::DGRAM,
+                rustix::net::SocketFlags::CLOEXEC,
+                None,
+            )?;
+            syscall::raise_loopback(socket.as_fd())?;
+        }
+        Ok(())
+    }
+
+    fn rlimits(&mut self) -> Result<(), StepError> {
+        for rlimit in &self.plan.rlimits {
+            let resource = match rlimit.resource {
+                Resource::OpenFiles => rustix::process::Resource::Nofile,
+                Resource::CoreSize => rustix::process::Resource::Core,
+                Resource::LockedMemory => rustix::process::Resource::Memlock,
+                Resource::MessageQueues => rustix::process::Resource::Msgqueue,
+                Resource::PendingSignals => rustix::process::Resource::Sigpending,
+            };
+            // A hard limit that is already lower cannot be raised, and need not be.
+            let hard = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+            let limit = Some(rlimit.limit.min(hard));
+            rustix::process::setrlimit(resource, rustix::process::Rlimit { current: limit, maximum: limit })
+                .map_err(StepError::about(format!("{resource:?}")))?;
+        }
+        Ok(())
+    }
+
+    /// Process 1 gets its channel and its lock at fixed numbers, nothing on its standard streams, and nothing else.
+    fn descriptors(&mut self) -> Result<(), StepError> {
+        let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stdout(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        // First out of the way of the fixed numbers, then onto them.
+        let aside = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 16);
+        let channel = aside(&self.held.channel)?;
+        let lock = self.held.lock.as_ref().map(aside).transpose()?;
+        self.held.init = aside(&self.held.init)?;
+        syscall::place_descriptor(channel.as_fd(), INIT_CHANNEL)?;
+        if let Some(lock) = &lock {
+            syscall::place_descriptor(lock.as_fd(), INIT_LOCK)?;
+        }
+        syscall::close_on_exec_from(if lock.is_some() { INIT_LOCK } else { INIT_CHANNEL } + 1)?;
+        Ok(())
+    }
+
+    fn no_new_privileges(&mut self) -> Result<(), StepError> {
+        if self.plan.no_new_privileges {
+            rustix::thread::set_no_new_privs(true)?;
+        }
+        Ok(())
+    }
+
+    fn landlock(&mut self) -> Result<(), StepError> {
+        self.plan.landlock.as_ref().map_or(Ok(()), privileges::restrict_files)
+    }
+
+    fn seccomp(&mut self) -> Result<(), StepError> {
+        if self.plan.seccomp {
+            syscall::install_seccomp(&self.filter)?;
+        }
+        Ok(())
+    }
+
+    fn capabilities(&mut self) -> Result<(), StepError> {
+        if self.plan.drop_capabilities {
+            privileges::keep_for_init_only()?;
+        }
+        Ok(())
+    }
+
+    fn start_init(&mut self) -> Result<(), StepError> {
+        let mut argv = vec!["init".to_owned()];
+        match &self.plan.init {
+            Init::Attached => argv.push("attached".to_owned()),
+            Init::Listening { idle_milliseconds, .. } => {
+                argv.extend(["listening".to_owned(), idle_milliseconds.to_string()]);
+            }
+        }
+        let argv: Vec<CString> = argv.into_iter().filter_map(|text| CString::new(text).ok()).collect();
+        Err(syscall::exec_descriptor(self.held.init.as_fd(), &argv).into())
+    }
+}

@@ -1,0 +1,241 @@
+//! The sandbox's file tree: built beside the host's, entered by pivot, and the host's dropped.
+//!
+//! Every target is opened below the new root without following a link, and mounted on by descriptor: an image that has a
+//! link where a mount belongs cannot send it elsewhere.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
+    fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+};
+
+use super::{Jail, StepError};
+use crate::plan::{DirectoryOwner, Mount, Root, Scratch, USER};
+use crate::syscall::{self, MountAttributes};
+
+/// Covered by the writable layer while the tree is being built; any directory that every host has will do.
+const STAGE: &str = "/tmp";
+
+const READ_ONLY: MountAttributes = MountAttributes { read_only: true, no_devices: true, no_exec: false };
+
+impl Jail {
+    /// Nothing that we mount may appear on the host, and nothing mounted there later may appear here.
+    pub(super) fn private_mounts(&mut self) -> Result<(), StepError> {
+        Ok(rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
+    }
+
+    pub(super) fn open_sources(&mut self) -> Result<(), StepError> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        for path in &self.plan.sources {
+            let tree = open_tree(CWD, path, flags).map_err(StepError::about(path.display().to_string()))?;
+            self.sources.push(Some(tree));
+        }
+        Ok(())
+    }
+
+    pub(super) fn writable_layer(&mut self) -> Result<(), StepError> {
+        let Scratch { bytes, inodes } = self.plan.scratch;
+        let mut options = vec![("mode", "0755".to_owned())];
+        options.extend(bytes.map(|bytes| ("size", bytes.to_string())));
+        options.extend(inodes.map(|inodes| ("nr_inodes", inodes.to_string())));
+        let scratch = file_system("tmpfs", &options, MountAttrFlags::empty())?;
+        attach(&scratch, CWD, STAGE)?;
+        self.scratch = Some(scratch);
+        Ok(())
+    }
+
+    pub(super) fn build_root(&mut self) -> Result<(), StepError> {
+        let scratch = self.scratch.as_ref().ok_or(Errno::BADF)?.try_clone()?;
+        rustix::fs::mkdirat(&scratch, "root", Mode::from_raw_mode(0o755))?;
+        let root = match self.plan.root.clone() {
+            Root::ReadOnly { source } => self.take_read_only(source)?,
+            Root::Overlay { sources } => self.overlay(&scratch, &sources)?,
+        };
+        attach(&root, &scratch, "root")?;
+        self.root = Some(rustix::fs::openat(&scratch, "root", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
+        Ok(())
+    }
+
+    fn overlay(&mut self, scratch: &OwnedFd, sources: &[usize]) -> Result<OwnedFd, StepError> {
+        let mut lowers = Vec::new();
+        for source in sources {
+            let name = format!("lower{source}");
+            rustix::fs::mkdirat(scratch, &name, Mode::from_raw_mode(0o755))?;
+            attach(&self.take_read_only(*source)?, scratch, &name)?;
+            lowers.push(format!("{STAGE}/{name}"));
+        }
+        for name in ["upper", "work"] {
+            rustix::fs::mkdirat(scratch, name, Mode::from_raw_mode(0o755))?;
+        }
+        let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        fsconfig_set_string(&context, "lowerdir", lowers.join(":"))?;
+        fsconfig_set_string(&context, "upperdir", format!("{STAGE}/upper"))?;
+        fsconfig_set_string(&context, "workdir", format!("{STAGE}/work"))?;
+        fsconfig_set_flag(&context, "userxattr")?;
+        fsconfig_create(&context).map_err(StepError::about("overlay"))?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
+    }
+
+    pub(super) fn build_mounts(&mut self) -> Result<(), StepError> {
+        for (index, mount) in std::mem::take(&mut self.plan.mounts).iter().enumerate() {
+            let (target, result) = match mount {
+                Mount::Bind { source, target } => (target, self.bind(*source, target)),
+                Mount::Writable { target, mode, owner } => (target, self.writable(index, target, *mode, *owner)),
+                Mount::Processes { target } => (target, self.processes(target)),
+                Mount::Devices { target, nodes } => (target, self.devices(target, nodes)),
+                Mount::Hidden { target } => (target, self.hidden(target)),
+                Mount::ReadOnly { target } => (target, self.read_only(target)),
+            };
+            result.map_err(|failure| StepError::with(format!("{target} {}", failure.subject), failure.error))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn pivot(&mut self) -> Result<(), StepError> {
+        rustix::process::fchdir(self.root()?)?;
+        rustix::process::pivot_root(".", ".")?;
+        // The old root now lies over the new one; taking it away takes the whole host tree out of reach.
+        rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+        rustix::process::chdir("/")?;
+        self.root = None;
+        self.scratch = None;
+        Ok(())
+    }
+
+    fn root(&self) -> Result<&OwnedFd, StepError> {
+        Ok(self.root.as_ref().ok_or(Errno::BADF)?)
+    }
+
+    fn take(&mut self, source: usize) -> Result<OwnedFd, StepError> {
+        Ok(self.sources.get_mut(source).and_then(Option::take).ok_or(Errno::BADF)?)
+    }
+
+    fn take_read_only(&mut self, source: usize) -> Result<OwnedFd, StepError> {
+        let tree = self.take(source)?;
+        syscall::restrict_mount(tree.as_fd(), READ_ONLY)?;
+        Ok(tree)
+    }
+
+    fn target(&self, path: &str) -> Result<OwnedFd, StepError> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let below = path.trim_start_matches('/');
+        Ok(rustix::fs::openat2(self.root()?, below, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+    }
+
+    fn bind(&mut self, source: usize, target: &str) -> Result<(), StepError> {
+        let tree = self.take_read_only(source)?;
+        attach_on(&tree, &self.target(target)?)
+    }
+
+    fn writable(&mut self, index: usize, target: &str, mode: u32, owner: DirectoryOwner) -> Result<(), StepError> {
+        let directory = self.writable_directory(&format!("d{index}"), mode, owner)?;
+        attach_on(&directory, &self.target(target)?)
+    }
+
+    /// A new directory of the writable layer, as a mount of its own.
+    fn writable_directory(&self, name: &str, mode: u32, owner: DirectoryOwner) -> Result<OwnedFd, StepError> {
+        let scratch = self.scratch.as_ref().ok_or(Errno::BADF)?;
+        rustix::fs::mkdirat(scratch, name, Mode::from_raw_mode(mode))?;
+        if owner == DirectoryOwner::User {
+            let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
+            rustix::fs::chownat(scratch, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        clone_tree(scratch, name)
+    }
+
+    fn processes(&mut self, target: &str) -> Result<(), StepError> {
+        let processes = file_system("proc", &[], MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
+        attach_on(&processes, &self.target(target)?)
+    }
+
+    fn devices(&mut self, target: &str, nodes: &[usize]) -> Result<(), StepError> {
+        let options = [("mode", "0755".to_owned()), ("size", "64k".to_owned()), ("nr_inodes", "64".to_owned())];
+        let devices = file_system("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
+        attach_on(&devices, &self.target(target)?)?;
+        let names: Vec<String> = nodes
+            .iter()
+            .filter_map(|&node| self.plan.sources.get(node)?.file_name()?.to_str().map(str::to_owned))
+            .collect();
+        for name in &names {
+            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+            rustix::fs::openat(&devices, name.as_str(), flags, Mode::from_raw_mode(0o644))?;
+        }
+        for name in ["pts", "shm"] {
+            rustix::fs::mkdirat(&devices, name, Mode::from_raw_mode(0o755))?;
+        }
+        let links = [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ];
+        for (name, points_to) in links {
+            rustix::fs::symlinkat(points_to, &devices, name)?;
+        }
+        let closed = MountAttributes { read_only: true, no_devices: true, no_exec: true };
+        syscall::restrict_mount(devices.as_fd(), closed)?;
+        for (&node, name) in nodes.iter().zip(&names) {
+            let tree = self.take(node)?;
+            attach(&tree, &devices, name)?;
+        }
+        let options = [("ptmxmode", "0666".to_owned()), ("mode", "0620".to_owned())];
+        attach(&file_system("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC)?, &devices, "pts")?;
+        let shared = self.writable_directory("shm", 0o1777, DirectoryOwner::Root)?;
+        attach(&shared, &devices, "shm")
+    }
+
+    fn hidden(&mut self, target: &str) -> Result<(), StepError> {
+        let Some(target) = present(self.target(target))? else { return Ok(()) };
+        let stat = rustix::fs::fstat(&target)?;
+        let cover = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => "run",
+            _ => "dev/null",
+        };
+        attach_on(&clone_tree(self.root()?, cover)?, &target)
+    }
+
+    fn read_only(&mut self, target: &str) -> Result<(), StepError> {
+        let Some(place) = present(self.target(target))? else { return Ok(()) };
+        let tree = clone_tree(self.root()?, target.trim_start_matches('/'))?;
+        syscall::restrict_mount(tree.as_fd(), READ_ONLY)?;
+        attach_on(&tree, &place)
+    }
+}
+
+fn present(found: Result<OwnedFd, StepError>) -> Result<Option<OwnedFd>, StepError> {
+    match found {
+        Err(StepError { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+fn file_system(kind: &str, options: &[(&str, String)], extra: MountAttrFlags) -> Result<OwnedFd, StepError> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).map_err(StepError::about(kind))?;
+    for (key, value) in options {
+        fsconfig_set_string(&context, *key, value.as_str()).map_err(StepError::about(format!("{kind} {key}")))?;
+    }
+    fsconfig_create(&context).map_err(StepError::about(kind))?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | extra;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(StepError::about(kind))?)
+}
+
+fn clone_tree(directory: &OwnedFd, path: &str) -> Result<OwnedFd, StepError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    Ok(open_tree(directory, path, flags).map_err(StepError::about(path))?)
+}
+
+fn attach(mount: &OwnedFd, directory: impl AsFd, path: &str) -> Result<(), StepError> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    Ok(move_mount(mount, "", directory, path, flags).map_err(StepError::about(path))?)
+}
+
+fn attach_on(mount: &OwnedFd, target: &OwnedFd) -> Result<(), StepError> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    Ok(move_mount(mount, "", target, "", flags)?)
+}

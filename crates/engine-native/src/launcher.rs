@@ -1,0 +1,267 @@
+//! The launcher: the one process that clones. Single-threaded, started before anything else, without the server's
+//! environment, descriptors or memory.
+//!
+//! It is the same program, re-executed under another name with its channel as standard input. It builds what it is told
+//! to build, collects the dead, clears their groups away, and ends everything ephemeral when the server's end of the
+//! channel closes, however that came about.
+
+mod create;
+
+pub use create::STEPS;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::MemfdFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup;
+use crate::ids::Pool;
+use crate::jail::Failure;
+use crate::plan::{Init, Plan};
+use crate::{syscall, wire};
+
+const NAME: &str = "sandpen-launcher";
+
+/// Process 1 of every sandbox, built by the build script.
+static INIT_PROGRAM: &[u8] = include_bytes!(env!("SANDPEN_INIT"));
+
+/// To the launcher. The first message is `Configure`.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToLauncher {
+    Configure(Configuration),
+    Create(Box<Plan>),
+    /// Answered by `Gone`, also when there is no such sandbox.
+    Destroy {
+        id: String,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Configuration {
+    /// Instructions of the system call filter.
+    pub filter: Vec<u8>,
+    /// Where locks on id ranges are.
+    pub id_locks: PathBuf,
+    /// `None`: there is only the user's own id.
+    pub pool: Option<Pool>,
+}
+
+/// From the launcher.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromLauncher {
+    /// Cloned and on its way; process 1 itself says when it is ready. With descriptors: one that stands for the
+    /// process, and the channel of an attached one.
+    Started { id: String },
+    /// It did not become a sandbox, and nothing of it is left.
+    NotCreated { id: String, failure: Failure },
+    /// It has ended, and nothing of it is left.
+    Gone { id: String },
+}
+
+/// Start the launcher; the returned channel is its life line.
+pub fn start(configuration: Configuration) -> io::Result<OwnedFd> {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(NAME).env_clear().current_dir("/").stdin(Stdio::from(theirs)).stdout(Stdio::null());
+    if let Some(step) = cfg!(feature = "weaken").then(|| std::env::var_os(crate::crash::VARIABLE)).flatten() {
+        command.env(crate::crash::VARIABLE, step);
+    }
+    // Its parent never waits for it: it outlives a killed server for a moment, and when the server ends it is init's.
+    command.spawn()?;
+    wire::send(ours.as_fd(), &ToLauncher::Configure(configuration), &[])?;
+    Ok(ours)
+}
+
+/// Must be the first call of any program that uses this engine: in the launcher it never returns.
+pub fn main_if_asked() {
+    if std::env::args_os().next().is_some_and(|name| name == NAME) {
+        let code = match serve() {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("sandpen-launcher: {error}");
+                1
+            }
+        };
+        syscall::exit_now(code);
+    }
+}
+
+/// Everything the launcher knows.
+struct Launcher {
+    channel: OwnedFd,
+    signals: OwnedFd,
+    configuration: Configuration,
+    init: OwnedFd,
+    sandboxes: HashMap<i32, Sandbox>,
+    /// Directories that hold the groups of our sandboxes.
+    instance_groups: BTreeSet<PathBuf>,
+    last_slot: u32,
+}
+
+/// A child that became, or is becoming, process 1 of a sandbox.
+struct Sandbox {
+    id: String,
+    process: OwnedFd,
+    /// Tells what went wrong before process 1 started.
+    status: OwnedFd,
+    groups: Vec<PathBuf>,
+    persistent: bool,
+    socket: Option<PathBuf>,
+}
+
+fn serve() -> io::Result<()> {
+    rustix::process::setsid().ok();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    raise_descriptor_limit();
+    let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
+    rustix::stdio::dup2_stdin(&null)?;
+    syscall::close_on_exec_from(3)?;
+    let Some((ToLauncher::Configure(configuration), _)) = wire::receive(channel.as_fd())? else {
+        return Err(io::Error::other("this name is for the program's own use"));
+    };
+    let mut launcher = Launcher {
+        channel,
+        signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
+        configuration,
+        init: sealed_init()?,
+        sandboxes: HashMap::new(),
+        instance_groups: BTreeSet::new(),
+        last_slot: std::process::id(),
+    };
+    while launcher.turn()? {}
+    launcher.end()
+}
+
+/// Sealed, so that not even process 1 itself could change what the next sandbox starts.
+fn sealed_init() -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let init = match rustix::fs::memfd_create("init", flags | MemfdFlags::EXEC) {
+        // Before Linux 6.3 there is no such flag, and every such file can be executed.
+        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create("init", flags)?,
+        result => result?,
+    };
+    let mut rest = INIT_PROGRAM;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::write(&init, rest)?..];
+    }
+    use rustix::fs::SealFlags;
+    rustix::fs::fcntl_add_seals(&init, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+    // Written through one description and executed through another: the first stays open for writing.
+    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&init));
+    Ok(rustix::fs::open(path, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
+}
+
+/// Two descriptors for each sandbox; a thousand of them is more than the usual soft limit.
+fn raise_descriptor_limit() {
+    let resource = rustix::process::Resource::Nofile;
+    let mut limit = rustix::process::getrlimit(resource);
+    limit.current = limit.maximum;
+    let _ = rustix::process::setrlimit(resource, limit);
+}
+
+impl Launcher {
+    /// Serve one event; `false` when the server is gone.
+    fn turn(&mut self) -> io::Result<bool> {
+        let mut polled = [PollFd::new(&self.channel, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        match rustix::event::poll(&mut polled, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let [channel, signals] = polled.map(|descriptor| !descriptor.revents().is_empty());
+        if signals {
+            self.collect_dead();
+        }
+        if !channel {
+            return Ok(true);
+        }
+        match wire::receive::<ToLauncher>(self.channel.as_fd())? {
+            None => return Ok(false),
+            Some((ToLauncher::Create(plan), _)) => self.create(&plan),
+            Some((ToLauncher::Destroy { id }, _)) => self.destroy(&id),
+            Some((ToLauncher::Configure(_), _)) => {}
+        }
+        Ok(true)
+    }
+
+    fn tell(&self, message: &FromLauncher, descriptors: &[std::os::fd::BorrowedFd<'_>]) {
+        // A server that is gone is noticed by the next turn.
+        let _ = wire::send(self.channel.as_fd(), message, descriptors);
+    }
+
+    fn destroy(&mut self, id: &str) {
+        match self.sandboxes.values().find(|sandbox| sandbox.id == id) {
+            // Its end is told when it is collected.
+            Some(sandbox) => drop(rustix::process::pidfd_send_signal(&sandbox.process, Signal::KILL)),
+            None => self.tell(&FromLauncher::Gone { id: id.to_owned() }, &[]),
+        }
+    }
+
+    fn collect_dead(&mut self) {
+        let mut record = [0; 128];
+        while rustix::io::read(&self.signals, &mut record).is_ok() {}
+        while let Ok(Some(reaped)) = syscall::reap_any() {
+            if let Some(sandbox) = self.sandboxes.remove(&reaped.pid) {
+                let message = sandbox.clear_away();
+                self.tell(&message, &[]);
+            }
+        }
+    }
+
+    /// The server is gone: end what it had, leave what is to outlive it.
+    fn end(mut self) -> io::Result<()> {
+        let ephemeral: Vec<i32> =
+            self.sandboxes.iter().filter(|(_, sandbox)| !sandbox.persistent).map(|(&pid, _)| pid).collect();
+        for pid in &ephemeral {
+            let _ = rustix::process::pidfd_send_signal(&self.sandboxes[pid].process, Signal::KILL);
+        }
+        for pid in ephemeral {
+            syscall::reap(pid)?;
+            if let Some(sandbox) = self.sandboxes.remove(&pid) {
+                sandbox.clear_away();
+            }
+        }
+        for group in &self.instance_groups {
+            // Stays as long as a persistent sandbox is in it.
+            let _ = std::fs::remove_dir(group);
+        }
+        Ok(())
+    }
+}
+
+impl Sandbox {
+    /// Process 1 is gone and with it every process, mount and namespace; what is left are names.
+    fn clear_away(self) -> FromLauncher {
+        crate::crash::here("clear-groups");
+        for group in &self.groups {
+            let _ = cgroup::remove(group);
+        }
+        if let Some(socket) = &self.socket {
+            let _ = std::fs::remove_file(socket);
+        }
+        crate::crash::here("report-end");
+        match read_failure(&self.status) {
+            Some(failure) => FromLauncher::NotCreated { id: self.id, failure },
+            None => FromLauncher::Gone { id: self.id },
+        }
+    }
+}
+
+fn read_failure(status: &OwnedFd) -> Option<Failure> {
+    let mut bytes = vec![0; 4096];
+    let count = rustix::io::read(status, &mut bytes).ok()?;
+    postcard::from_bytes(&bytes[..count]).ok()
+}
+
+fn persistent(plan: &Plan) -> bool {
+    matches!(plan.init, Init::Listening { .. })
+}

@@ -1,0 +1,212 @@
+//! The parent's side of building a sandbox.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::pipe::PipeFlags;
+
+use super::{FromLauncher, Launcher, Sandbox, persistent};
+use crate::cgroup::{self, Version};
+use crate::crash;
+use crate::ids::{Extent, Pool};
+use crate::jail::{self, Failure, Held};
+use crate::plan::{Identity, Init, Plan, USER};
+use crate::syscall::{self, Cloned};
+
+/// The steps of the parent, in order; a test dies at each of them.
+pub const STEPS: &[&str] = &["take-ids", "make-groups", "open-channel", "clone", "write-id-maps", "release", "report"];
+
+/// Undone when it is dropped: a creation that fails half-way leaves nothing.
+#[derive(Default)]
+struct Begun {
+    groups: Vec<PathBuf>,
+    socket: Option<PathBuf>,
+    process: Option<(i32, OwnedFd)>,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        if let Some((pid, process)) = self.process.take() {
+            let _ = rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL);
+            let _ = syscall::reap(pid);
+        }
+        for group in self.groups.drain(..) {
+            let _ = cgroup::remove(&group);
+        }
+        if let Some(socket) = self.socket.take() {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+fn failed(step: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure {
+        step: step.to_owned(),
+        errno: error.raw_os_error().unwrap_or(libc::EIO),
+        subject: error.to_string(),
+    }
+}
+
+impl Launcher {
+    pub(super) fn create(&mut self, plan: &Plan) {
+        if let Err(failure) = self.try_create(plan) {
+            self.tell(&FromLauncher::NotCreated { id: plan.id.clone(), failure }, &[]);
+        }
+    }
+
+    fn try_create(&mut self, plan: &Plan) -> Result<(), Failure> {
+        let mut begun = Begun::default();
+
+        crash::here("take-ids");
+        let (maps, lock) = self.take_ids(plan.identity).map_err(failed("take-ids"))?;
+
+        crash::here("make-groups");
+        let parents = plan.cgroups.iter().filter_map(|leaf| leaf.directory.parent());
+        self.instance_groups.extend(parents.map(PathBuf::from));
+        let (group, tasks) = make_groups(plan, &mut begun).map_err(failed("make-groups"))?;
+
+        crash::here("open-channel");
+        let (ours, theirs) = open_channel(plan, &mut begun).map_err(failed("open-channel"))?;
+        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
+        let (go, release) = pipe().map_err(failed("open-channel"))?;
+        let (status, report) = pipe().map_err(failed("open-channel"))?;
+        let init = self.init.try_clone().map_err(failed("open-channel"))?;
+
+        crash::here("clone");
+        let cloned = syscall::clone_into_namespaces(plan.namespaces, group.as_ref().map(AsFd::as_fd));
+        let (pid, process) = match cloned.map_err(failed("clone"))? {
+            Cloned::Parent { pid, descriptor } => (pid, descriptor),
+            Cloned::Child => {
+                // Ours to keep open, or the child would hold its own life line.
+                drop((release, ours, status));
+                let held = Held { go, cgroups: tasks, channel: theirs, lock, init };
+                let failure = jail::enter(plan, &self.configuration.filter, held);
+                if let Ok(bytes) = postcard::to_stdvec(&failure) {
+                    let _ = rustix::io::write(&report, &bytes);
+                }
+                syscall::exit_now(1);
+            }
+        };
+        begun.process = Some((pid, process));
+
+        crash::here("write-id-maps");
+        if let Some(maps) = maps {
+            write_maps(pid, &maps, self.configuration.pool).map_err(failed("write-id-maps"))?;
+        }
+
+        crash::here("release");
+        rustix::io::write(&release, b"!").map_err(|error| failed("release")(error.into()))?;
+
+        crash::here("report");
+        let Some((pid, process)) = begun.process.take() else { return Ok(()) };
+        let channel = ours.as_ref().map(AsFd::as_fd);
+        let descriptors: Vec<_> = [process.as_fd()].into_iter().chain(channel).collect();
+        self.tell(&FromLauncher::Started { id: plan.id.clone() }, &descriptors);
+        let sandbox = Sandbox {
+            id: plan.id.clone(),
+            process,
+            status,
+            groups: std::mem::take(&mut begun.groups),
+            persistent: persistent(plan),
+            socket: begun.socket.take(),
+        };
+        self.sandboxes.insert(pid, sandbox);
+        Ok(())
+    }
+
+    fn take_ids(&mut self, identity: Identity) -> io::Result<(Option<Maps>, Option<OwnedFd>)> {
+        match (identity, self.configuration.pool) {
+            (Identity::OwnRange, Some(pool)) => {
+                let (slot, lock) = pool.take(&self.configuration.id_locks, self.last_slot)?;
+                self.last_slot = slot;
+                Ok((Some(pool.maps(slot)), Some(lock)))
+            }
+            (Identity::SharedRange, Some(pool)) => Ok((Some(pool.maps(0)), None)),
+            (Identity::Single, _) => {
+                let own = |outside| vec![Extent { inside: USER, outside, count: 1 }];
+                let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+                Ok((Some((own(user), own(group))), None))
+            }
+            (Identity::Host, _) => Ok((None, None)),
+            (Identity::OwnRange | Identity::SharedRange, None) => Err(io::Error::from_raw_os_error(libc::EUSERS)),
+        }
+    }
+}
+
+type Maps = (Vec<Extent>, Vec<Extent>);
+
+/// Make all groups; on version 2 the child is cloned into its directory, on version 1 it joins by the files.
+fn make_groups(plan: &Plan, begun: &mut Begun) -> io::Result<(Option<OwnedFd>, Vec<std::fs::File>)> {
+    let mut directory = None;
+    let mut tasks = Vec::new();
+    for leaf in &plan.cgroups {
+        begun.groups.push(leaf.directory.clone());
+        cgroup::create(leaf)?;
+        match leaf.version {
+            Version::V1 => tasks.push(OpenOptions::new().write(true).open(leaf.directory.join("tasks"))?),
+            Version::V2 => {
+                let flags = libc::O_DIRECTORY | libc::O_PATH;
+                directory = Some(OpenOptions::new().read(true).custom_flags(flags).open(&leaf.directory)?.into());
+            }
+        }
+    }
+    Ok((directory, tasks))
+}
+
+/// The server's end, if it is made here, and process 1's.
+fn open_channel(plan: &Plan, begun: &mut Begun) -> io::Result<(Option<OwnedFd>, OwnedFd)> {
+    match &plan.init {
+        Init::Attached => {
+            let (ours, theirs) =
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            Ok((Some(ours), theirs))
+        }
+        Init::Listening { socket, .. } => {
+            let listener =
+                rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+            rustix::net::bind(&listener, &SocketAddrUnix::new(socket.as_path())?)?;
+            begun.socket = Some(socket.clone());
+            // So that the server can connect before process 1 runs; its own `listen` then makes it the peer.
+            rustix::net::listen(&listener, 64)?;
+            Ok((None, listener))
+        }
+    }
+}
+
+fn write_maps(pid: i32, (users, groups): &Maps, pool: Option<Pool>) -> io::Result<()> {
+    match pool {
+        Some(Pool::Subordinate { .. }) if users.len() > 1 => {
+            map_with_helper("newuidmap", pid, users)?;
+            map_with_helper("newgidmap", pid, groups)
+        }
+        _ => {
+            if rustix::process::geteuid().as_raw() != 0 {
+                // The kernel asks for it before an ordinary user may map a group.
+                std::fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
+            }
+            let text = |extents: &[Extent]| -> String {
+                extents.iter().map(|e| format!("{} {} {}\n", e.inside, e.outside, e.count)).collect()
+            };
+            std::fs::write(format!("/proc/{pid}/uid_map"), text(users))?;
+            std::fs::write(format!("/proc/{pid}/gid_map"), text(groups))
+        }
+    }
+}
+
+/// An ordinary user may not map other ids; these set-id programs check `/etc/subuid` and do it.
+fn map_with_helper(helper: &str, pid: i32, extents: &[Extent]) -> io::Result<()> {
+    let numbers = extents.iter().flat_map(|extent| [extent.inside, extent.outside, extent.count]);
+    let mut child = Command::new(helper)
+        .arg(pid.to_string())
+        .args(numbers.map(|number| number.to_string()))
+        .env("PATH", "/usr/bin:/bin:/usr/local/bin")
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    if child.wait()?.success() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
+}

@@ -1,0 +1,86 @@
+//! One live sandbox as the server holds it.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::process::Signal;
+use sandbox::{Environment, Error, GuestPath, Layer, Limits, Owner, Persistence, Result, SandboxId, SandboxName};
+use tokio::io::unix::AsyncFd;
+
+use crate::cgroup::Meter;
+use crate::channel::Channel;
+use crate::syscall;
+use crate::wire::{FromInit, ToInit};
+
+/// What is needed to use a sandbox; for a persistent one it is also on disk, for the next process.
+#[derive(Clone, Debug)]
+pub struct Description {
+    pub id: SandboxId,
+    pub owner: Owner,
+    pub name: Option<SandboxName>,
+    pub persistence: Persistence,
+    pub limits: Limits,
+    pub walls: BTreeSet<Layer>,
+    /// Every exec starts from these.
+    pub environment: Environment,
+    pub work_directory: GuestPath,
+    pub groups: Vec<PathBuf>,
+    pub socket: Option<PathBuf>,
+}
+
+#[derive(Debug)]
+pub struct Live {
+    pub description: Description,
+    pub meter: Meter,
+    pub channel: Channel,
+    /// Stands for process 1, and becomes readable when it has ended and everything inside with it.
+    process: AsyncFd<OwnedFd>,
+    /// Questions whose answers come on the common channel, one at a time.
+    asking: tokio::sync::Mutex<()>,
+}
+
+impl Live {
+    pub fn new(description: Description, meter: Meter, channel: Channel, process: OwnedFd) -> io::Result<Self> {
+        let process = syscall::watch_readable(process)?;
+        Ok(Self { description, meter, channel, process, asking: tokio::sync::Mutex::new(()) })
+    }
+
+    pub fn id(&self) -> &SandboxId {
+        &self.description.id
+    }
+
+    /// Wait until nothing of it runs any more.
+    pub async fn ended(&self) {
+        // The only error is a runtime that shuts down.
+        let _ = self.process.readable().await;
+    }
+
+    pub fn has_ended(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec};
+        let mut polled = [PollFd::new(self.process.get_ref(), PollFlags::IN)];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|count| count > 0)
+    }
+
+    pub fn kill(&self) {
+        // It may have ended.
+        let _ = rustix::process::pidfd_send_signal(self.process.as_fd(), Signal::KILL);
+    }
+
+    pub async fn ask(&self, question: &ToInit) -> Result<FromInit> {
+        let _turn = self.asking.lock().await;
+        let gone = |cause: io::Error| not_found(self.id()).with_cause(cause);
+        self.channel.send(question, &[]).await.map_err(gone)?;
+        match self.channel.receive().await.map_err(gone)? {
+            Some((answer, _)) => Ok(answer),
+            None => Err(not_found(self.id())),
+        }
+    }
+}
+
+pub fn not_found(id: &SandboxId) -> Error {
+    Error::not_found(format!("there is no sandbox {id}"))
+        .with_hint("it may have been stopped or have expired; create another")
+}

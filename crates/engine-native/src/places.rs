@@ -1,0 +1,136 @@
+//! Directories of the engine: what must survive a reboot, and what must not.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use sandbox::{Error, InstanceId, Result};
+
+use crate::cgroup::{self, Place};
+
+/// Where things are. All of it is closed to other users.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// Records of persistent sandboxes.
+    pub records: PathBuf,
+    pub skeletons: PathBuf,
+    pub cache: PathBuf,
+    /// Sockets of persistent sandboxes. Not below the state directory, whose path may be too long for a socket.
+    pub sockets: PathBuf,
+    pub id_locks: PathBuf,
+    instances: PathBuf,
+}
+
+impl Places {
+    pub fn prepare(state: &Path) -> Result<Self> {
+        let runtime = runtime_directory();
+        let places = Self {
+            records: state.join("native"),
+            skeletons: state.join("skeletons"),
+            cache: state.join("cache"),
+            sockets: runtime.join("sockets"),
+            id_locks: runtime.join("ids"),
+            instances: runtime.join("instances"),
+        };
+        private_directory(state)?;
+        private_directory(&runtime)?;
+        for directory in
+            [&places.records, &places.skeletons, &places.cache, &places.sockets, &places.id_locks, &places.instances]
+        {
+            private_directory(directory)?;
+        }
+        Ok(places)
+    }
+
+    /// Held by a living engine; free again however it ended.
+    pub fn lock_instance(&self, instance: &InstanceId) -> io::Result<File> {
+        let file = open_lock(&self.instances.join(instance.as_str()))?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file)
+    }
+
+    pub fn unlock_instance(&self, instance: &InstanceId) {
+        let _ = fs::remove_file(self.instances.join(instance.as_str()));
+    }
+
+    fn is_alive(&self, instance: &str) -> bool {
+        let Ok(file) = OpenOptions::new().write(true).open(self.instances.join(instance)) else { return false };
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+    }
+
+    /// Remove what engines that are no more have left: groups without processes, and their locks. A group that still has
+    /// processes belongs to a persistent sandbox and refuses to go.
+    pub fn sweep(&self, groups: &[Place]) {
+        for parent in groups.iter().map(|place| &place.parent) {
+            for (name, group) in subdirectories(parent) {
+                let Some(instance) = name.strip_prefix("sandpen-in-") else { continue };
+                if self.is_alive(&format!("in-{instance}")) {
+                    continue;
+                }
+                for (_, leaf) in subdirectories(&group) {
+                    let _ = fs::remove_dir(leaf);
+                }
+                let _ = fs::remove_dir(group);
+            }
+        }
+        for entry in fs::read_dir(&self.instances).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| !self.is_alive(name)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+fn subdirectories(directory: &Path) -> Vec<(String, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, entry.path())))
+        .collect()
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+}
+
+/// Short, emptied by a reboot, and ours.
+fn runtime_directory() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return PathBuf::from("/run/sandpen");
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(directory) if directory.is_absolute() && directory.is_dir() => directory.join("sandpen"),
+        _ => std::env::temp_dir().join(format!("sandpen-{}", user.as_raw())),
+    }
+}
+
+/// Make a directory that only we can enter. One that somebody else put there, in a place where anybody may, is refused.
+fn private_directory(path: &Path) -> Result<()> {
+    let failed = |cause: io::Error| {
+        Error::unavailable("a directory for the engine's state cannot be used")
+            .with_hint("choose another one by --state-dir")
+            .with_cause(format!("{}: {cause}", path.display()))
+    };
+    match fs::DirBuilder::new().recursive(true).mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(path).map_err(failed)?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        return Err(failed(io::Error::other("it is not a directory of ours alone")));
+    }
+    Ok(())
+}
+
+/// Remove the groups of a sandbox whose processes are gone, and then their parents if these were the last.
+pub fn clear_groups(groups: &[PathBuf]) {
+    for group in groups {
+        let _ = cgroup::remove(group);
+        if let Some(instance) = group.parent() {
+            let _ = fs::remove_dir(instance);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! A sandbox as data: everything that will be done to build it, decided before anything is done.
+//!
+//! Pure. The launcher and the jail carry a plan out without deciding anything, so what a plan says is what stands around a
+//! sandbox, and a test can read it without root.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use sandbox::{GuestPath, Layer, Limits, Persistence, SandboxId, SandboxSpec};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::{self, Leaf, Place};
+use crate::skeleton::RootLayout;
+
+/// The sandbox's user, inside.
+pub const USER: u32 = 1000;
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    pub id: String,
+    pub host_name: String,
+    /// `CLONE_NEW*` bits.
+    pub namespaces: u64,
+    pub cgroup_namespace: bool,
+    pub identity: Identity,
+    pub cgroups: Vec<Leaf>,
+    /// Trees of the host that mounts refer to by index. Opened with the rights of whoever runs the engine, before the
+    /// change to the sandbox's ids, because a directory on the way to one may be closed to those.
+    pub sources: Vec<PathBuf>,
+    pub root: Root,
+    pub scratch: Scratch,
+    pub mounts: Vec<Mount>,
+    pub no_new_privileges: bool,
+    pub drop_capabilities: bool,
+    pub landlock: Option<Landlock>,
+    /// Whether the filter is installed; its instructions are the same for all and sent once.
+    pub seccomp: bool,
+    pub rlimits: Vec<Rlimit>,
+    pub init: Init,
+}
+
+/// Which ids of the host stand behind those of the sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Identity {
+    /// A range that no other sandbox has; the launcher picks a free one.
+    OwnRange,
+    /// One range for all sandboxes.
+    SharedRange,
+    /// Only the user who runs the engine.
+    Single,
+    /// No user namespace at all.
+    Host,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Root {
+    /// A prepared tree, read-only.
+    ReadOnly { source: usize },
+    /// Trees on top of each other, the first one on top, and a writable layer above them.
+    Overlay { sources: Vec<usize> },
+}
+
+/// The one writable layer. In memory, so it needs no clearing away and ends with the sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scratch {
+    pub bytes: Option<u64>,
+    pub inodes: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mount {
+    /// A tree of the host, read-only.
+    Bind { source: usize, target: String },
+    /// A directory of the writable layer.
+    Writable { target: String, mode: u32, owner: DirectoryOwner },
+    /// The sandbox's own processes.
+    Processes { target: String },
+    /// Harmless devices, terminals of its own, shared memory in the writable layer.
+    Devices { target: String, nodes: Vec<usize> },
+    /// Hidden behind something empty, when it is there.
+    Hidden { target: String },
+    /// Closed for writing, when it is there.
+    ReadOnly { target: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DirectoryOwner {
+    Root,
+    User,
+}
+
+/// Where the sandbox may write; everything else it may only read and execute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Landlock {
+    pub writable: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rlimit {
+    pub resource: Resource,
+    pub limit: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Resource {
+    OpenFiles,
+    CoreSize,
+    LockedMemory,
+    MessageQueues,
+    PendingSignals,
+}
+
+/// How process 1 is reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Init {
+    Attached,
+    Listening { socket: PathBuf, idle_milliseconds: u64 },
+}
+
+/// What a plan is made from.
+#[derive(Debug)]
+pub struct Request<'a> {
+    pub id: &'a SandboxId,
+    pub spec: &'a SandboxSpec,
+    pub instance: &'a str,
+    pub root: &'a RootLayout,
+    pub places: &'a [Place],
+    /// The layers to build; a layer that is not in here will be missing and reported so.
+    pub walls: &'a BTreeSet<Layer>,
+    pub single_id: bool,
+    pub socket: PathBuf,
+}
+
+/// Nodes that give nothing away and take nothing in.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// Files of `/proc` that tell about the host, or that only root could use and should not be able to.
+const HIDDEN: &[&str] = &[
+    "acpi",
+    "asound",
+    "buddyinfo",
+    "bus",
+    "cmdline",
+    "config.gz",
+    "diskstats",
+    "driver",
+    "fs",
+    "interrupts",
+    "iomem",
+    "ioports",
+    "irq",
+    "kallsyms",
+    "kcore",
+    "key-users",
+    "keys",
+    "kmsg",
+    "kpagecgroup",
+    "kpagecount",
+    "kpageflags",
+    "latency_stats",
+    "modules",
+    "mtrr",
+    "partitions",
+    "pressure",
+    "sched_debug",
+    "schedstat",
+    "scsi",
+    "slabinfo",
+    "softirqs",
+    "swaps",
+    "sysrq-trigger",
+    "timer_list",
+    "timer_stats",
+    "vmallocinfo",
+    "zoneinfo",
+];
+
+/// The limits that will really hold. Files live in memory and count there too, so a disk larger than the memory could only
+/// end in a kill; a quarter is left for programs.
+pub fn enforced_limits(limits: &Limits) -> Limits {
+    let most = limits.memory.bytes() / 4 * 3;
+    Limits { disk: sandbox::ByteSize::new(limits.disk.bytes().min(most)), ..*limits }
+}
+
+pub fn plan(request: &Request<'_>) -> Plan {
+    let has = |layer: Layer| request.walls.contains(&layer);
+    let limits = enforced_limits(&request.spec.limits);
+    let mut sources = vec![request.root.skeleton.clone()];
+    let mut source = |path: PathBuf| {
+        sources.push(path);
+        sources.len() - 1
+    };
+    let root = match &request.root.lower {
+        None => Root::ReadOnly { source: 0 },
+        Some(lower) => Root::Overlay { sources: vec![0, source(lower.clone())] },
+    };
+    let home = "/home/sandbox".to_owned();
+    let work_directory = String::from_utf8_lossy(request.spec.work_directory.as_bytes()).into_owned();
+    let mut mounts: Vec<Mount> = request
+        .root
+        .binds
+        .iter()
+        .map(|bind| Mount::Bind {
+            source: source(bind.source.clone()),
+            target: String::from_utf8_lossy(bind.target.as_bytes()).into_owned(),
+        })
+        .collect();
+    if !has(Layer::PivotedRoot) {
+        mounts.push(Mount::Bind { source: source(PathBuf::from("/")), target: "/mnt".to_owned() });
+    }
+    mounts.push(Mount::Writable { target: "/tmp".to_owned(), mode: 0o1777, owner: DirectoryOwner::Root });
+    mounts.push(Mount::Writable { target: home.clone(), mode: 0o755, owner: DirectoryOwner::User });
+    mounts.push(Mount::Writable { target: work_directory.clone(), mode: 0o755, owner: DirectoryOwner::User });
+    mounts.push(Mount::Processes { target: "/proc".to_owned() });
+    let nodes = DEVICES.iter().map(|name| source(PathBuf::from("/dev").join(name))).collect();
+    mounts.push(Mount::Devices { target: "/dev".to_owned(), nodes });
+    if has(Layer::MaskedPaths) {
+        mounts.extend(HIDDEN.iter().map(|name| Mount::Hidden { target: format!("/proc/{name}") }));
+        mounts.push(Mount::ReadOnly { target: "/proc/sys".to_owned() });
+    }
+
+    Plan {
+        id: request.id.to_string(),
+        host_name: request.spec.name.as_ref().map_or_else(|| "sandbox".to_owned(), ToString::to_string),
+        namespaces: namespaces(request.walls),
+        cgroup_namespace: has(Layer::CgroupNamespace),
+        identity: match (has(Layer::UserNamespace), has(Layer::UidRange)) {
+            (false, _) => Identity::Host,
+            (true, true) => Identity::OwnRange,
+            (true, false) if request.single_id => Identity::Single,
+            (true, false) => Identity::SharedRange,
+        },
+        cgroups: cgroup::leaves(request.places, request.instance, request.id.as_str(), &limits),
+        sources,
+        root,
+        scratch: Scratch {
+            bytes: has(Layer::DiskLimit).then_some(limits.disk.bytes()),
+            inodes: has(Layer::DiskLimit).then_some(limits.inodes),
+        },
+        landlock: has(Layer::Landlock).then(|| Landlock { writable: writable(request, home, work_directory) }),
+        mounts,
+        no_new_privileges: has(Layer::NoNewPrivileges),
+        drop_capabilities: has(Layer::NoCapabilities),
+        seccomp: has(Layer::Seccomp),
+        rlimits: if has(Layer::Rlimits) { rlimits(&limits) } else { Vec::new() },
+        init: match request.spec.persistence {
+            Persistence::Ephemeral => Init::Attached,
+            Persistence::Persistent => Init::Listening {
+                socket: request.socket.clone(),
+                idle_milliseconds: request.spec.lifetime.idle.as_millis() as u64,
+            },
+        },
+    }
+}
+
+fn namespaces(walls: &BTreeSet<Layer>) -> u64 {
+    let bits = [
+        (Layer::UserNamespace, libc::CLONE_NEWUSER),
+        (Layer::PidNamespace, libc::CLONE_NEWPID),
+        (Layer::MountNamespace, libc::CLONE_NEWNS),
+        (Layer::NetworkNamespace, libc::CLONE_NEWNET),
+        (Layer::IpcNamespace, libc::CLONE_NEWIPC),
+        (Layer::UtsNamespace, libc::CLONE_NEWUTS),
+    ];
+    bits.iter().filter(|(layer, _)| walls.contains(layer)).fold(0, |all, (_, bit)| all | *bit as u64)
+}
+
+fn writable(request: &Request<'_>, home: String, work_directory: String) -> Vec<String> {
+    let mut writable = vec!["/dev".to_owned(), "/tmp".to_owned(), home, work_directory];
+    if request.root.lower.is_some() {
+        // The image's own rights decide there; what remains closed is what is mounted over it.
+        writable
+            .extend(["bin", "etc", "home", "lib", "opt", "root", "srv", "usr", "var"].map(|name| format!("/{name}")));
+    }
+    writable
+}
+
+fn rlimits(limits: &Limits) -> Vec<Rlimit> {
+    let limit = |resource, limit| Rlimit { resource, limit };
+    vec![
+        limit(Resource::OpenFiles, limits.open_files),
+        limit(Resource::CoreSize, 0),
+        limit(Resource::LockedMemory, 64 << 10),
+        limit(Resource::MessageQueues, 0),
+        limit(Resource::PendingSignals, 4096),
+    ]
+}
+
+/// Where the files of an image must have directories, so that there is something to mount on.
+pub fn mount_points(work_directory: &GuestPath) -> Vec<String> {
+    let fixed = ["/dev", "/home/sandbox", "/mnt", "/proc", "/run", "/tmp"];
+    let work_directory = String::from_utf8_lossy(work_directory.as_bytes()).into_owned();
+    fixed.iter().map(|path| (*path).to_owned()).chain([work_directory]).collect()
+}

@@ -1,0 +1,221 @@
+//! Running commands: the server's side of one exec.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use rustix::pipe::PipeFlags;
+use sandbox::{
+    Environment, Error, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Process,
+    ProcessControl, Result, Signal, TerminalSize,
+};
+use tokio::io::AsyncRead;
+use tokio::sync::Mutex;
+
+use crate::channel::{Channel, Stream};
+use crate::live::{Live, not_found};
+use crate::wire::{EndCause, Exec, ExecEnd, ExecStage, FromExec, Terminal, ToExec, ToInit};
+
+pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
+    let internal = |cause: io::Error| Error::internal("the command's streams could not be made").with_cause(cause);
+    let (channel, theirs) = Channel::pair().map_err(internal)?;
+    let streams = match request.terminal {
+        None => Some(Pipes::new().map_err(internal)?),
+        Some(_) => None,
+    };
+    let given: Vec<_> = [theirs.as_fd()]
+        .into_iter()
+        .chain(streams.iter().flat_map(|pipes| pipes.theirs.iter().map(AsFd::as_fd)))
+        .collect();
+    let message = ToInit::Exec(message(&live, request));
+    let kills_before = live.meter.out_of_memory_kills();
+    live.channel.send(&message, &given).await.map_err(|cause| not_found(live.id()).with_cause(cause))?;
+    drop(theirs);
+
+    let (stdin, stdout, stderr): (Stream, Stream, Box<dyn AsyncRead + Send + Unpin>) =
+        match (hear_start(&live, &channel, request).await?, streams) {
+            (None, Some(pipes)) => {
+                let [stdin, stdout, stderr] = pipes.ours;
+                (stdin, stdout, Box::new(stderr))
+            }
+            (Some(terminal), _) => {
+                let again = terminal.try_clone().map_err(internal)?;
+                (
+                    Stream::new(again).map_err(internal)?,
+                    Stream::new(terminal).map_err(internal)?,
+                    Box::new(tokio::io::empty()),
+                )
+            }
+            (None, None) => return Err(Error::internal("the sandbox gave no terminal")),
+        };
+    let control = Control { live, channel, kills_before, started: Instant::now(), outcome: Mutex::new(None) };
+    Ok(Process { stdin: Some(Box::new(stdin)), stdout: Box::new(stdout), stderr, control: Box::new(control) })
+}
+
+struct Pipes {
+    /// stdin, stdout, stderr.
+    ours: [Stream; 3],
+    theirs: [OwnedFd; 3],
+}
+
+impl Pipes {
+    fn new() -> io::Result<Self> {
+        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC);
+        let (stdin_end, stdin) = pipe()?;
+        let (stdout, stdout_end) = pipe()?;
+        let (stderr, stderr_end) = pipe()?;
+        Ok(Self {
+            ours: [Stream::new(stdin)?, Stream::new(stdout)?, Stream::new(stderr)?],
+            theirs: [stdin_end, stdout_end, stderr_end],
+        })
+    }
+}
+
+fn message(live: &Live, request: &ExecRequest) -> Exec {
+    let mut environment = live.description.environment.clone().overlaid_by(&request.environment);
+    if request.terminal.is_some() && environment.get("TERM").is_none() {
+        let mut term = Environment::default();
+        // A constant of ours, which the check cannot refuse.
+        let _ = term.insert("TERM", "xterm-256color");
+        environment = environment.overlaid_by(&term);
+    }
+    let directory = request.work_directory.as_ref().unwrap_or(&live.description.work_directory);
+    Exec {
+        argv: request.argv().to_vec(),
+        environment: environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        work_directory: directory.as_bytes().to_vec(),
+        terminal: request.terminal.map(terminal),
+        timeout_milliseconds: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2),
+        detached: request.on_disconnect == OnDisconnect::Continue,
+    }
+}
+
+fn terminal(size: TerminalSize) -> Terminal {
+    Terminal { rows: size.rows, columns: size.columns }
+}
+
+/// The terminal's controlling side, when there is one.
+async fn hear_start(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Option<OwnedFd>> {
+    match channel.receive::<FromExec>().await {
+        Ok(Some((FromExec::Started, descriptors))) => Ok(descriptors.into_iter().next()),
+        Ok(Some((FromExec::NotStarted { stage, errno }, _))) => Err(not_started(stage, errno, live, request)),
+        Ok(Some((FromExec::Ended(_), _))) => Err(Error::internal("the command ended before it started")),
+        Ok(None) | Err(_) if live.has_ended() => Err(not_found(live.id())),
+        // Process 1 had no room for another child.
+        Ok(None) | Err(_) => Err(no_more_processes()),
+    }
+}
+
+fn no_more_processes() -> Error {
+    Error::limit_exceeded("the sandbox has as many processes as it may have")
+        .with_hint("wait for some to end, stop them, or create a sandbox with a higher process limit")
+}
+
+fn not_started(stage: ExecStage, errno: i32, live: &Live, request: &ExecRequest) -> Error {
+    let cause = io::Error::from_raw_os_error(errno);
+    let program = &request.argv()[0];
+    let directory = request.work_directory.as_ref().unwrap_or(&live.description.work_directory);
+    let error = match (stage, errno) {
+        (_, libc::EAGAIN) => no_more_processes(),
+        (ExecStage::WorkDirectory, libc::ENOENT | libc::ENOTDIR) => {
+            Error::not_found(format!("there is no directory {directory} in the sandbox"))
+        }
+        (ExecStage::WorkDirectory, _) => Error::new(ErrorKind::Denied, format!("the directory {directory} is closed")),
+        (ExecStage::Program, libc::ENOENT) => {
+            Error::not_found(format!("there is no program {program:?} in the sandbox"))
+        }
+        (ExecStage::Program, libc::EACCES) => {
+            Error::invalid_input(format!("{program:?} is not executable")).with_hint("give it the executable bit")
+        }
+        (ExecStage::Program, libc::ENOEXEC) => Error::invalid_input(format!("{program:?} is not a program"))
+            .with_hint("a script needs a first line such as #!/bin/sh"),
+        (ExecStage::Program, libc::E2BIG) => Error::limit_exceeded("the arguments and environment are too large"),
+        (ExecStage::Program, libc::ENOMEM) => Error::limit_exceeded("there is not enough memory to start the program"),
+        (ExecStage::Program, _) => Error::invalid_input(format!("{program:?} cannot be executed: {cause}")),
+        (ExecStage::Supervise | ExecStage::Terminal | ExecStage::Fork | ExecStage::Identity, _) => {
+            Error::internal("the command could not be started")
+        }
+    };
+    error.with_cause(cause)
+}
+
+struct Control {
+    live: Arc<Live>,
+    channel: Channel,
+    kills_before: Option<u64>,
+    started: Instant,
+    outcome: Mutex<Option<ExecOutcome>>,
+}
+
+impl Control {
+    /// A command that has ended takes no messages, and needs none.
+    async fn tell(&self, message: ToExec) -> Result<()> {
+        match self.channel.send(&message, &[]).await {
+            Ok(()) => Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => Ok(()),
+            Err(error) => Err(Error::internal("the command cannot be reached").with_cause(error)),
+        }
+    }
+
+    fn memory_ran_out(&self) -> bool {
+        let kills = |count: Option<u64>| count.unwrap_or(0);
+        kills(self.live.meter.out_of_memory_kills()) > kills(self.kills_before)
+    }
+
+    async fn conclude(&self, end: ExecEnd) -> ExecOutcome {
+        if end.cause != EndCause::Itself && !end.tree_empty {
+            // What cannot be ended one by one ends with its sandbox.
+            tracing::warn!(sandbox = %self.live.id(), "processes of a killed command would not end; ending the sandbox");
+            self.live.kill();
+            self.live.ended().await;
+        }
+        let signal = end.status & 0x7f;
+        let code = (end.status >> 8) & 0xff;
+        let status = match end.cause {
+            EndCause::Deadline => ExecStatus::TimedOut,
+            EndCause::Asked => ExecStatus::Cancelled,
+            EndCause::Itself if end.status != 0 && self.memory_ran_out() => ExecStatus::OutOfMemory,
+            EndCause::Itself if signal == 0 => ExecStatus::Exited(code),
+            EndCause::Itself => ExecStatus::Signalled(signal),
+        };
+        let usage = ExecUsage {
+            wall: Duration::from_micros(end.wall_microseconds),
+            cpu: Duration::from_micros(end.cpu_microseconds),
+            peak_memory: end.peak_memory,
+        };
+        ExecOutcome { status, usage }
+    }
+}
+
+#[async_trait]
+impl ProcessControl for Control {
+    async fn signal(&self, signal: Signal) -> Result<()> {
+        self.tell(ToExec::Signal(signal.number())).await
+    }
+
+    async fn resize(&self, size: TerminalSize) -> Result<()> {
+        self.tell(ToExec::Resize(terminal(size))).await
+    }
+
+    async fn kill(&self) -> Result<()> {
+        self.tell(ToExec::Kill).await
+    }
+
+    async fn wait(&self) -> Result<ExecOutcome> {
+        let mut outcome = self.outcome.lock().await;
+        if let Some(outcome) = *outcome {
+            return Ok(outcome);
+        }
+        let end = match self.channel.receive::<FromExec>().await {
+            Ok(Some((FromExec::Ended(end), _))) => self.conclude(end).await,
+            Ok(Some((FromExec::Started | FromExec::NotStarted { .. }, _))) | Ok(None) | Err(_) => {
+                let status = if self.memory_ran_out() { ExecStatus::OutOfMemory } else { ExecStatus::Killed };
+                ExecOutcome { status, usage: ExecUsage { wall: self.started.elapsed(), ..ExecUsage::default() } }
+            }
+        };
+        *outcome = Some(end);
+        Ok(end)
+    }
+}

@@ -1,0 +1,136 @@
+//! What the next process must know of a persistent sandbox: one small file for each.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use sandbox::{ByteSize, Environment, GuestPath, Limits, Persistence, SandboxId};
+use serde::{Deserialize, Serialize};
+
+use crate::live::Description;
+
+const VERSION: u32 = 1;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    version: u32,
+    id: String,
+    owner: String,
+    name: Option<String>,
+    cpu_millis: u32,
+    memory: u64,
+    processes: u32,
+    disk: u64,
+    inodes: u64,
+    open_files: u64,
+    walls: Vec<String>,
+    environment: Vec<(String, String)>,
+    work_directory: String,
+    groups: Vec<PathBuf>,
+    socket: PathBuf,
+}
+
+/// Written before the sandbox is made, so that whatever dies afterwards, the next process finds its traces.
+pub fn write(directory: &Path, description: &Description) -> io::Result<()> {
+    let limits = &description.limits;
+    let record = Record {
+        version: VERSION,
+        id: description.id.to_string(),
+        owner: description.owner.to_string(),
+        name: description.name.as_ref().map(ToString::to_string),
+        cpu_millis: limits.cpu_millis,
+        memory: limits.memory.bytes(),
+        processes: limits.processes,
+        disk: limits.disk.bytes(),
+        inodes: limits.inodes,
+        open_files: limits.open_files,
+        walls: description.walls.iter().map(ToString::to_string).collect(),
+        environment: description.environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        work_directory: description.work_directory.to_string_lossy().into_owned(),
+        groups: description.groups.clone(),
+        socket: description.socket.clone().unwrap_or_default(),
+    };
+    let target = path(directory, &description.id);
+    let unfinished = target.with_extension("new");
+    let mut file = fs::File::create(&unfinished)?;
+    file.write_all(&serde_json::to_vec_pretty(&record).map_err(io::Error::other)?)?;
+    file.sync_all()?;
+    fs::rename(&unfinished, &target)?;
+    fs::File::open(directory)?.sync_all()
+}
+
+pub fn read(directory: &Path, id: &SandboxId) -> io::Result<Option<Description>> {
+    match fs::read(path(directory, id)) {
+        Ok(bytes) => parse(&bytes).map(Some),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub fn parse(bytes: &[u8]) -> io::Result<Description> {
+    let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
+    let record: Record = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
+    if record.version != VERSION {
+        return Err(wrong(format!("record version {}", record.version)));
+    }
+    let domain = |error: sandbox::Error| wrong(error.to_string());
+    let mut environment = Environment::default();
+    for (name, value) in record.environment {
+        environment.insert(name, value).map_err(domain)?;
+    }
+    Ok(Description {
+        id: record.id.parse().map_err(domain)?,
+        owner: record.owner.parse().map_err(domain)?,
+        name: record.name.map(|name| name.parse()).transpose().map_err(domain)?,
+        persistence: Persistence::Persistent,
+        limits: Limits {
+            cpu_millis: record.cpu_millis,
+            memory: ByteSize::new(record.memory),
+            processes: record.processes,
+            disk: ByteSize::new(record.disk),
+            inodes: record.inodes,
+            open_files: record.open_files,
+        },
+        walls: record
+            .walls
+            .iter()
+            .map(|name| name.parse())
+            .collect::<sandbox::Result<BTreeSet<_>>>()
+            .map_err(domain)?,
+        environment,
+        work_directory: GuestPath::resolve(&GuestPath::root(), record.work_directory.as_bytes()).map_err(domain)?,
+        groups: record.groups,
+        socket: Some(record.socket),
+    })
+}
+
+/// The ids of all records.
+pub fn all(directory: &Path) -> io::Result<Vec<SandboxId>> {
+    let names = fs::read_dir(directory)?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    Ok(names.filter_map(|name| name.strip_suffix(".json")?.parse().ok()).collect())
+}
+
+pub fn remove(directory: &Path, id: &SandboxId) -> io::Result<()> {
+    match fs::remove_file(path(directory, id)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn path(directory: &Path, id: &SandboxId) -> PathBuf {
+    directory.join(format!("{id}.json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn garbage_is_an_error_and_not_a_panic() {
+        for bytes in [b"".as_slice(), b"{}", b"\xff", b"{\"version\": 99}"] {
+            assert!(parse(bytes).is_err());
+        }
+    }
+}

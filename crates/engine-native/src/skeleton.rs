@@ -1,0 +1,91 @@
+//! The small tree that every root starts from: made-up system files, links and mount points, written once and shared
+//! read-only by all sandboxes of an image.
+
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use sandbox::GuestPath;
+
+use crate::image::{Bind, RootTree};
+use crate::plan;
+
+/// Where the parts of a sandbox's root are on the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RootLayout {
+    pub skeleton: PathBuf,
+    /// The image's own tree, below the skeleton.
+    pub lower: Option<PathBuf>,
+    pub binds: Vec<Bind>,
+    pub search_path: String,
+    pub environment: Vec<(String, String)>,
+}
+
+/// Write the skeleton of a tree, unless an earlier process has.
+pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath) -> io::Result<RootLayout> {
+    let mut hasher = DefaultHasher::new();
+    (&tree, work_directory).hash(&mut hasher);
+    let skeleton = directory.join(format!("{:016x}", hasher.finish()));
+    if !skeleton.exists() {
+        let unfinished = directory.join(format!("new-{}-{:016x}", std::process::id(), hasher.finish()));
+        write(&tree, &unfinished, work_directory)?;
+        if let Err(error) = fs::rename(&unfinished, &skeleton) {
+            fs::remove_dir_all(&unfinished)?;
+            // Another process was faster; what it wrote is the same.
+            if !skeleton.exists() {
+                return Err(error);
+            }
+        }
+    }
+    let RootTree { lower, binds, search_path, environment, .. } = tree;
+    Ok(RootLayout { skeleton, lower, binds, search_path, environment })
+}
+
+fn write(tree: &RootTree, top: &Path, work_directory: &GuestPath) -> io::Result<()> {
+    make_directory(top)?;
+    let directories = tree.directories.iter().map(|path| path.to_string_lossy().into_owned());
+    for path in plan::mount_points(work_directory).into_iter().chain(directories) {
+        make_directory(&below(top, &path))?;
+    }
+    for (path, target) in &tree.links {
+        let path = below(top, &path.to_string_lossy());
+        make_parent(&path)?;
+        symlink(target, path)?;
+    }
+    for file in &tree.files {
+        let path = below(top, &file.path.to_string_lossy());
+        make_parent(&path)?;
+        fs::write(&path, &file.contents)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(file.mode & 0o777))?;
+    }
+    for bind in &tree.binds {
+        let path = below(top, &bind.target.to_string_lossy());
+        if bind.source.is_dir() {
+            make_directory(&path)?;
+        } else {
+            make_parent(&path)?;
+            fs::write(&path, "")?;
+        }
+    }
+    Ok(())
+}
+
+fn below(top: &Path, path: &str) -> PathBuf {
+    top.join(path.trim_start_matches('/'))
+}
+
+fn make_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), make_directory)
+}
+
+/// Open to all, whatever the umask: the sandbox's user reads it as a stranger.
+fn make_directory(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    make_parent(path)?;
+    fs::create_dir(path)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
+}

@@ -1,0 +1,251 @@
+//! What the server, the launcher and process 1 say to each other: one message per packet, descriptors beside it.
+//!
+//! Shared by two programs built together, so the format needs no versions. Process 1 is not trusted by the server: every
+//! length is bounded, every message is parsed, and a message that does not parse ends the conversation.
+#![allow(dead_code, reason = "two programs share this file and each uses its part")]
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Below the default socket buffer, above the largest message (arguments and environment of one exec).
+pub const MAX_MESSAGE: usize = 192 * 1024;
+/// An exec brings its own channel and three streams.
+pub const MAX_DESCRIPTORS: usize = 4;
+
+/// The channel of process 1: its connection to the server, or a listening socket in a persistent sandbox.
+pub const INIT_CHANNEL: i32 = 3;
+/// Holds the lock on the sandbox's range of user ids for as long as process 1 lives.
+pub const INIT_LOCK: i32 = 4;
+
+/// To process 1.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToInit {
+    /// With descriptors: a channel for this exec, then stdin, stdout and stderr unless it has a terminal.
+    Exec(Exec),
+    /// With descriptors: a channel for this operation, then a pipe where the operation moves bytes.
+    File(FileOperation),
+    /// End by yourself after so many milliseconds from now, or never. Answered with [`FromInit::DeadlineSet`].
+    SetDeadline { milliseconds: Option<u64> },
+    /// What the writable layer holds. Answered with [`FromInit::Disk`].
+    MeasureDisk,
+}
+
+/// From process 1.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromInit {
+    /// The sandbox is built and takes requests.
+    Ready,
+    DeadlineSet,
+    Disk {
+        bytes: u64,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Exec {
+    pub argv: Vec<String>,
+    pub environment: Vec<(String, String)>,
+    pub work_directory: Vec<u8>,
+    pub terminal: Option<Terminal>,
+    pub timeout_milliseconds: u64,
+    /// Go on when the channel closes.
+    pub detached: bool,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Terminal {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+/// To the supervisor of one exec.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToExec {
+    Signal(i32),
+    Resize(Terminal),
+    Kill,
+}
+
+/// From the supervisor of one exec.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromExec {
+    /// With a descriptor when there is a terminal: its controlling side.
+    Started,
+    NotStarted {
+        stage: ExecStage,
+        errno: i32,
+    },
+    Ended(ExecEnd),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExecStage {
+    Supervise,
+    Terminal,
+    Fork,
+    WorkDirectory,
+    Identity,
+    Program,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ExecEnd {
+    /// As `wait` tells it.
+    pub status: i32,
+    pub cause: EndCause,
+    pub wall_microseconds: u64,
+    pub cpu_microseconds: u64,
+    pub peak_memory: u64,
+    /// Whether nothing of the tree was left when this was sent; only looked at when the tree was killed.
+    pub tree_empty: bool,
+}
+
+/// Why an exec ended, as far as its supervisor had a part in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndCause {
+    Itself,
+    Deadline,
+    Asked,
+}
+
+/// File work, done inside the sandbox by a process of the sandbox's user.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FileOperation {
+    Stat {
+        path: Vec<u8>,
+    },
+    List {
+        path: Vec<u8>,
+        recursive: bool,
+        max_entries: u64,
+    },
+    /// Answered with [`FromFile::Opened`] and the descriptor.
+    Read {
+        path: Vec<u8>,
+    },
+    /// Bytes come by the pipe; in place after [`ToFile::Commit`].
+    Write {
+        path: Vec<u8>,
+        mode: u32,
+        parents: bool,
+        replace: bool,
+    },
+    MakeDirectory {
+        path: Vec<u8>,
+    },
+    Remove {
+        path: Vec<u8>,
+    },
+    Rename {
+        from: Vec<u8>,
+        to: Vec<u8>,
+    },
+    /// A tar stream leaves by the pipe.
+    Pack {
+        path: Vec<u8>,
+    },
+    /// A tar stream comes by the pipe.
+    Unpack {
+        path: Vec<u8>,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToFile {
+    Commit,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromFile {
+    Done,
+    Stat(Stat),
+    Opened(Stat),
+    /// Several of these may come before `ListEnd`.
+    Entries(Vec<(Vec<u8>, Stat)>),
+    ListEnd {
+        truncated: bool,
+    },
+    Failed(FileFailure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileFailure {
+    System(i32),
+    NotRegular,
+    IsDirectory,
+    NotDirectory,
+    /// The archive leads outside, or is not an archive.
+    BadArchive,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    Regular,
+    Directory,
+    Link,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Stat {
+    pub kind: Kind,
+    pub bytes: u64,
+    pub mode: u32,
+    pub modified_seconds: i64,
+    pub modified_nanoseconds: u32,
+}
+
+/// Send one message. A receiver that reads too slowly makes a blocking sender wait and a non-blocking one fail.
+pub fn send(channel: BorrowedFd<'_>, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    if bytes.len() > MAX_MESSAGE {
+        return Err(io::Error::from(io::ErrorKind::ArgumentListTooLong));
+    }
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::from(io::ErrorKind::ArgumentListTooLong));
+    }
+    loop {
+        match rustix::net::sendmsg(channel, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+            Ok(_) => return Ok(()),
+        }
+    }
+}
+
+/// Receive one message, or `None` when the other side is gone.
+pub fn receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received = loop {
+        let mut parts = [IoSliceMut::new(&mut bytes)];
+        match rustix::net::recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+            Err(error) => return Err(error.into()),
+            Ok(received) => break received,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let message = postcard::from_bytes(&bytes[..received.bytes])
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some((message, descriptors)))
+}
