@@ -4,18 +4,28 @@
 
 pub mod engine;
 pub mod error;
+pub mod event;
 pub mod exec;
 pub mod file;
 pub mod id;
 pub mod isolation;
+pub mod output;
 pub mod path;
+pub mod runner;
+pub mod service;
 pub mod spec;
 
 pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessControl, ReadFile, Usage, WriteFile};
 pub use error::{Error, ErrorKind, Result};
+pub use event::{Event, EventKind, StopReason};
 pub use exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
 pub use id::{InstanceId, Owner, SandboxId, SandboxName};
 pub use isolation::{IsolationReport, Layer, LayerReport, LayerState};
+pub use output::{CappedOutput, OutputCaps};
 pub use path::GuestPath;
+pub use runner::{RunCode, Runner, Runners};
+pub use service::{
+    Captured, Execution, ExecutionControl, Quota, Recovery, SandboxInfo, SandboxService, ServiceSettings, State,
+};
 pub use spec::{ByteSize, Environment, Image, Lifetime, Limits, Network, Persistence, SandboxSpec};

@@ -1,0 +1,124 @@
+//! Output that is bounded while it is read: the head and the tail are kept, the middle is counted and dropped.
+
+use std::collections::VecDeque;
+
+/// How much of one stream is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputCaps {
+    /// Bytes kept from the start: the first error is usually the cause.
+    pub head: usize,
+    /// Bytes kept from the end: the last line is usually the result.
+    pub tail: usize,
+}
+
+impl Default for OutputCaps {
+    fn default() -> Self {
+        Self { head: 64 * 1024, tail: 64 * 1024 }
+    }
+}
+
+/// What was kept of a stream. Its memory is bounded by its caps, whatever the program writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CappedOutput {
+    caps: OutputCaps,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    total: u64,
+}
+
+impl CappedOutput {
+    pub fn new(caps: OutputCaps) -> Self {
+        Self { caps, head: Vec::new(), tail: VecDeque::new(), total: 0 }
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = self.caps.head - self.head.len();
+        let (to_head, rest) = bytes.split_at(room.min(bytes.len()));
+        self.head.extend_from_slice(to_head);
+        let kept = &rest[rest.len().saturating_sub(self.caps.tail)..];
+        let excess = (self.tail.len() + kept.len()).saturating_sub(self.caps.tail);
+        self.tail.drain(..excess);
+        self.tail.extend(kept);
+    }
+
+    /// Bytes that the program wrote, kept or not.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Bytes between head and tail that were not kept.
+    pub fn dropped(&self) -> u64 {
+        self.total - self.head.len() as u64 - self.tail.len() as u64
+    }
+
+    pub fn is_truncated(&self) -> bool {
+        self.dropped() > 0
+    }
+
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    pub fn tail(&self) -> Vec<u8> {
+        self.tail.iter().copied().collect()
+    }
+
+    /// All that was kept, without a mark where bytes are missing.
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut bytes = self.head.clone();
+        bytes.extend(&self.tail);
+        bytes
+    }
+
+    /// For reading: bytes that are not UTF-8 are replaced, and missing ones are named.
+    pub fn to_text(&self) -> String {
+        if !self.is_truncated() {
+            return String::from_utf8_lossy(&self.bytes()).into_owned();
+        }
+        format!(
+            "{}\n[… {} bytes left out …]\n{}",
+            String::from_utf8_lossy(&self.head),
+            self.dropped(),
+            String::from_utf8_lossy(&self.tail())
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capped(head: usize, tail: usize, chunks: &[&[u8]]) -> CappedOutput {
+        let mut output = CappedOutput::new(OutputCaps { head, tail });
+        for chunk in chunks {
+            output.push(chunk);
+        }
+        output
+    }
+
+    #[test]
+    fn small_output_is_whole() {
+        let output = capped(4, 4, &[b"ab", b"cdef"]);
+        assert_eq!(output.to_text(), "abcdef");
+        assert_eq!(output.dropped(), 0);
+    }
+
+    #[test]
+    fn the_middle_is_dropped_and_counted_however_it_is_chunked() {
+        let text: Vec<u8> = (0..=255).collect();
+        for size in 1..=text.len() {
+            let output = capped(10, 7, &text.chunks(size).collect::<Vec<_>>());
+            assert_eq!(output.head(), &text[..10]);
+            assert_eq!(output.tail(), &text[text.len() - 7..]);
+            assert_eq!(output.dropped(), 256 - 17);
+            assert_eq!(output.total(), 256);
+        }
+    }
+
+    #[test]
+    fn caps_of_zero_keep_nothing() {
+        let output = capped(0, 0, &[b"abc"]);
+        assert_eq!((output.bytes().len(), output.dropped()), (0, 3));
+    }
+}
