@@ -1,1 +1,304 @@
+//! An engine in memory that keeps the contract: for tests of everything above the engine.
+//!
+//! Sandboxes have a real tree of files and links, and a handful of programs that act on it, a small shell among them. What
+//! needs a kernel (memory, process trees, terminals) it does not pretend to have. It is no recording of calls: the shared
+//! suite runs on it.
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::engine::{Capabilities, Engine, EngineSandbox, Files, Process, Usage};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::ExecRequest;
+use crate::id::SandboxId;
+use crate::isolation::{IsolationReport, Layer, LayerReport, LayerState};
+use crate::spec::{Persistence, SandboxSpec};
+
+mod archive;
+mod files;
+mod process;
+mod program;
+mod shell;
+mod tree;
+
+use tree::Tree;
+
+/// A host on which engines of several processes live. Copies mean the same host.
+#[derive(Clone, Debug, Default)]
+pub struct FakeHost {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    sandboxes: Mutex<HashMap<SandboxId, Arc<FakeSandbox>>>,
+    faults: Mutex<HashMap<Operation, Fault>>,
+    calls: Mutex<HashMap<Operation, u64>>,
+    next_engine: AtomicU64,
+}
+
+/// Engine methods that can be made slow or made to fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    Create,
+    Destroy,
+    List,
+    Start,
+    Usage,
+    SetDeadline,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Fault {
+    delay: Duration,
+    failures: usize,
+    kind: Option<ErrorKind>,
+}
+
+impl FakeHost {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The engine of one process. It reaches its own sandboxes and the persistent ones of the whole host.
+    pub fn engine(&self) -> Arc<FakeEngine> {
+        let number = self.shared.next_engine.fetch_add(1, Ordering::Relaxed);
+        Arc::new(FakeEngine { shared: Arc::clone(&self.shared), number })
+    }
+
+    /// Every later call of `operation` takes this long before it does anything.
+    pub fn delay(&self, operation: Operation, delay: Duration) {
+        self.shared.faults.lock().unwrap().entry(operation).or_default().delay = delay;
+    }
+
+    /// The next `count` calls of `operation` fail and change nothing.
+    pub fn fail(&self, operation: Operation, count: usize, kind: ErrorKind) {
+        let mut faults = self.shared.faults.lock().unwrap();
+        let fault = faults.entry(operation).or_default();
+        fault.failures = count;
+        fault.kind = Some(kind);
+    }
+
+    pub fn calls(&self, operation: Operation) -> u64 {
+        self.shared.calls.lock().unwrap().get(&operation).copied().unwrap_or(0)
+    }
+
+    /// Everything that exists on the host, whoever made it.
+    pub fn existing(&self) -> Vec<SandboxId> {
+        let mut ids: Vec<_> = self.shared.sandboxes.lock().unwrap().keys().cloned().collect();
+        ids.sort();
+        ids
+    }
+
+    /// A sandbox that dies of itself, as when its first process is killed from outside.
+    pub fn kill(&self, id: &SandboxId) {
+        self.shared.remove(id);
+    }
+}
+
+impl Shared {
+    fn remove(&self, id: &SandboxId) {
+        let removed = self.sandboxes.lock().unwrap().remove(id);
+        if let Some(sandbox) = removed {
+            sandbox.gone.send_replace(true);
+        }
+    }
+
+    async fn enter(&self, operation: Operation) -> Result<()> {
+        *self.calls.lock().unwrap().entry(operation).or_default() += 1;
+        let delay = self.faults.lock().unwrap().get(&operation).map_or(Duration::ZERO, |fault| fault.delay);
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
+        let mut faults = self.faults.lock().unwrap();
+        match faults.get_mut(&operation) {
+            Some(fault) if fault.failures > 0 => {
+                fault.failures -= 1;
+                Err(Error::new(fault.kind.unwrap_or(ErrorKind::Internal), format!("{operation:?} was made to fail")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The engine of one process on a [`FakeHost`]. Dropping it is the death of that process.
+#[derive(Debug)]
+pub struct FakeEngine {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Drop for FakeEngine {
+    fn drop(&mut self) {
+        let mut sandboxes = self.shared.sandboxes.lock().unwrap();
+        sandboxes.retain(|_, sandbox| {
+            let stays = sandbox.engine != self.number || sandbox.spec.persistence == Persistence::Persistent;
+            if !stays {
+                sandbox.gone.send_replace(true);
+            }
+            stays
+        });
+    }
+}
+
+#[derive(Debug)]
+struct FakeSandbox {
+    spec: SandboxSpec,
+    engine: u64,
+    tree: Mutex<Tree>,
+    gone: watch::Sender<bool>,
+    deadline: watch::Sender<Option<Instant>>,
+    processes: AtomicU64,
+}
+
+impl FakeSandbox {
+    fn is_gone(&self) -> bool {
+        *self.gone.borrow()
+    }
+}
+
+/// A way to one sandbox, which may be gone at any moment.
+#[derive(Clone, Debug)]
+struct Reach {
+    shared: Arc<Shared>,
+    engine: u64,
+    id: SandboxId,
+}
+
+impl Reach {
+    fn sandbox(&self) -> Result<Arc<FakeSandbox>> {
+        let sandboxes = self.shared.sandboxes.lock().unwrap();
+        match sandboxes.get(&self.id) {
+            Some(sandbox) if sandbox.engine == self.engine || sandbox.spec.persistence == Persistence::Persistent => {
+                Ok(Arc::clone(sandbox))
+            }
+            _ => Err(gone()),
+        }
+    }
+}
+
+fn gone() -> Error {
+    Error::not_found("there is no such sandbox")
+}
+
+impl FakeEngine {
+    fn reach(&self, id: &SandboxId) -> Reach {
+        Reach { shared: Arc::clone(&self.shared), engine: self.number, id: id.clone() }
+    }
+}
+
+#[async_trait]
+impl Engine for FakeEngine {
+    async fn capabilities(&self) -> Result<Capabilities> {
+        Ok(Capabilities { name: "fake", persistence: true, terminal: false, usage: true })
+    }
+
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        self.shared.enter(Operation::Create).await?;
+        let (deadline, mut deadlines) = watch::channel(None);
+        let sandbox = Arc::new(FakeSandbox {
+            spec: spec.clone(),
+            engine: self.number,
+            tree: Mutex::new(Tree::new(spec.limits.disk.bytes())),
+            gone: watch::Sender::new(false),
+            deadline,
+            processes: AtomicU64::new(0),
+        });
+        {
+            let mut sandboxes = self.shared.sandboxes.lock().unwrap();
+            if sandboxes.contains_key(id) {
+                return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a sandbox {id}")));
+            }
+            sandboxes.insert(id.clone(), sandbox);
+        }
+        let (shared, id) = (Arc::downgrade(&self.shared), id.clone());
+        tokio::spawn(async move {
+            loop {
+                let until = *deadlines.borrow_and_update();
+                let changed = match until {
+                    None => deadlines.changed().await,
+                    Some(until) => tokio::select! {
+                        changed = deadlines.changed() => changed,
+                        () = tokio::time::sleep_until(until) => break,
+                    },
+                };
+                if changed.is_err() {
+                    return;
+                }
+            }
+            if let Some(shared) = shared.upgrade() {
+                shared.remove(&id);
+            }
+        });
+        Ok(())
+    }
+
+    async fn destroy(&self, id: &SandboxId) -> Result<()> {
+        self.shared.enter(Operation::Destroy).await?;
+        if self.reach(id).sandbox().is_ok() {
+            self.shared.remove(id);
+        }
+        Ok(())
+    }
+
+    async fn list(&self) -> Result<Vec<EngineSandbox>> {
+        self.shared.enter(Operation::List).await?;
+        let sandboxes = self.shared.sandboxes.lock().unwrap();
+        let reachable = sandboxes.iter().filter(|(_, sandbox)| {
+            sandbox.engine == self.number || sandbox.spec.persistence == Persistence::Persistent
+        });
+        Ok(reachable
+            .map(|(id, sandbox)| EngineSandbox {
+                id: id.clone(),
+                owner: sandbox.spec.owner.clone(),
+                name: sandbox.spec.name.clone(),
+                persistence: sandbox.spec.persistence,
+            })
+            .collect())
+    }
+
+    async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {
+        self.shared.enter(Operation::Start).await?;
+        process::start(self.reach(id).sandbox()?, request)
+    }
+
+    fn files(&self, id: &SandboxId) -> Box<dyn Files> {
+        Box::new(files::FakeFiles { reach: self.reach(id) })
+    }
+
+    async fn usage(&self, id: &SandboxId) -> Result<Usage> {
+        self.shared.enter(Operation::Usage).await?;
+        let sandbox = self.reach(id).sandbox()?;
+        let disk = sandbox.tree.lock().unwrap().disk_used();
+        Ok(Usage {
+            cpu: Some(Duration::ZERO),
+            memory: Some(0),
+            peak_memory: Some(0),
+            processes: Some(sandbox.processes.load(Ordering::Relaxed)),
+            disk: Some(disk),
+        })
+    }
+
+    async fn isolation(&self, id: &SandboxId) -> Result<IsolationReport> {
+        let sandbox = self.reach(id).sandbox()?;
+        let report = |&layer: &Layer| LayerReport { layer, state: LayerState::Off, detail: "in memory".to_owned() };
+        Ok(IsolationReport {
+            tier: "none",
+            layers: Layer::ALL.iter().map(report).collect(),
+            limits: sandbox.spec.limits,
+        })
+    }
+
+    async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {
+        self.shared.enter(Operation::SetDeadline).await?;
+        let sandbox = self.reach(id).sandbox()?;
+        sandbox.deadline.send_replace(from_now.map(|from_now| Instant::now() + from_now));
+        Ok(())
+    }
+}

@@ -1,0 +1,117 @@
+//! Commands of the fake: tasks instead of processes, pipes in memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use async_trait::async_trait;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::FakeSandbox;
+use super::program::{self, Context};
+use crate::engine::{Process, ProcessControl};
+use crate::error::{Error, ErrorKind, Result};
+use crate::exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
+
+/// As much as a pipe of Linux holds.
+const PIPE_BYTES: usize = 64 * 1024;
+
+pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<Process> {
+    if request.terminal.is_some() {
+        return Err(Error::unsupported("the fake engine has no terminals"));
+    }
+    let limit = u64::from(sandbox.spec.limits.processes);
+    if sandbox.processes.load(Ordering::Relaxed) >= limit {
+        return Err(Error::new(
+            ErrorKind::LimitExceeded,
+            format!("{limit} processes are running, which is all it may have"),
+        ));
+    }
+    let work_directory = request.work_directory.clone().unwrap_or_else(|| sandbox.spec.work_directory.clone());
+    let (stdin, stdin_inside) = tokio::io::duplex(PIPE_BYTES);
+    let (stdout, stdout_inside) = tokio::io::duplex(PIPE_BYTES);
+    let (stderr, stderr_inside) = tokio::io::duplex(PIPE_BYTES);
+    let context = Context::new(
+        Arc::clone(&sandbox),
+        request.argv(),
+        &request.environment,
+        work_directory,
+        [stdin_inside, stdout_inside, stderr_inside],
+    )?;
+
+    let (end, mut ends) = watch::channel(None::<ExecStatus>);
+    let (outcome, outcomes) = watch::channel(None::<ExecOutcome>);
+    let mut gone = sandbox.gone.subscribe();
+    let started = Instant::now();
+    let timeout = request.timeout;
+    sandbox.processes.fetch_add(1, Ordering::Relaxed);
+    tokio::spawn(async move {
+        let status = tokio::select! {
+            biased;
+            _ = gone.wait_for(|gone| *gone) => ExecStatus::Killed,
+            // Without a sender left, the command was started with `Continue` and nobody is there to end it.
+            Ok(ended) = ends.wait_for(Option::is_some) => ended.unwrap_or(ExecStatus::Cancelled),
+            () = tokio::time::sleep(timeout) => ExecStatus::TimedOut,
+            code = program::run(context) => ExecStatus::Exited(code),
+        };
+        sandbox.processes.fetch_sub(1, Ordering::Relaxed);
+        let usage = ExecUsage { wall: started.elapsed(), ..ExecUsage::default() };
+        outcome.send_replace(Some(ExecOutcome { status, usage }));
+    });
+    let control = FakeControl { end, outcomes, on_disconnect: request.on_disconnect };
+    Ok(Process {
+        stdin: Some(Box::new(stdin) as Box<dyn AsyncWrite + Send + Unpin>),
+        stdout: Box::new(stdout) as Box<dyn AsyncRead + Send + Unpin>,
+        stderr: Box::new(stderr),
+        control: Box::new(control),
+    })
+}
+
+struct FakeControl {
+    end: watch::Sender<Option<ExecStatus>>,
+    outcomes: watch::Receiver<Option<ExecOutcome>>,
+    on_disconnect: OnDisconnect,
+}
+
+impl FakeControl {
+    fn end_with(&self, status: ExecStatus) {
+        self.end.send_if_modified(|end| {
+            let first = end.is_none();
+            end.get_or_insert(status);
+            first
+        });
+    }
+}
+
+impl Drop for FakeControl {
+    fn drop(&mut self) {
+        match self.on_disconnect {
+            OnDisconnect::Kill => self.end_with(ExecStatus::Cancelled),
+            OnDisconnect::Continue => {}
+        }
+    }
+}
+
+#[async_trait]
+impl ProcessControl for FakeControl {
+    async fn signal(&self, signal: Signal) -> Result<()> {
+        self.end_with(ExecStatus::Signalled(signal.number()));
+        Ok(())
+    }
+
+    async fn resize(&self, _: TerminalSize) -> Result<()> {
+        Err(Error::wrong_state("the command has no terminal"))
+    }
+
+    async fn kill(&self) -> Result<()> {
+        self.end_with(ExecStatus::Cancelled);
+        Ok(())
+    }
+
+    async fn wait(&self) -> Result<ExecOutcome> {
+        let mut outcomes = self.outcomes.clone();
+        let outcome = outcomes.wait_for(Option::is_some).await.map(|outcome| *outcome);
+        outcome.ok().flatten().ok_or_else(|| Error::internal("the fake engine lost a command"))
+    }
+}

@@ -1,0 +1,266 @@
+//! The fake's file tree: directories, files, links and FIFOs in memory, with the rules of a real one.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::file::{DirectoryEntry, FileKind, FileStat, ListOptions, Listing};
+use crate::path::GuestPath;
+
+/// As in Linux.
+const MAX_LINKS: usize = 40;
+/// Where the sandbox's user may write; everything else belongs to the image.
+const WRITABLE: [&[u8]; 2] = [b"tmp", b"workspace"];
+
+pub(super) type Names = Vec<Vec<u8>>;
+
+#[derive(Clone, Debug)]
+pub(super) enum Node {
+    Directory { children: BTreeMap<Vec<u8>, Node>, modified_ns: i128 },
+    File { bytes: Vec<u8>, mode: u32, modified_ns: i128 },
+    Link { target: Vec<u8>, modified_ns: i128 },
+    Fifo { modified_ns: i128 },
+}
+
+impl Node {
+    pub fn directory() -> Self {
+        Self::Directory { children: BTreeMap::new(), modified_ns: now_ns() }
+    }
+
+    pub fn file(bytes: Vec<u8>, mode: u32) -> Self {
+        Self::File { bytes, mode: mode & 0o777, modified_ns: now_ns() }
+    }
+
+    pub fn link(target: Vec<u8>) -> Self {
+        Self::Link { target, modified_ns: now_ns() }
+    }
+
+    pub fn fifo() -> Self {
+        Self::Fifo { modified_ns: now_ns() }
+    }
+
+    pub fn stat(&self) -> FileStat {
+        let (kind, bytes, mode, modified_ns) = match self {
+            Self::Directory { modified_ns, .. } => (FileKind::Directory, 0, 0o755, *modified_ns),
+            Self::File { bytes, mode, modified_ns } => (FileKind::Regular, bytes.len() as u64, *mode, *modified_ns),
+            Self::Link { target, modified_ns } => (FileKind::Link, target.len() as u64, 0o777, *modified_ns),
+            Self::Fifo { modified_ns } => (FileKind::Other, 0, 0o644, *modified_ns),
+        };
+        FileStat { kind, bytes, mode, modified_ns }
+    }
+
+    fn size(&self) -> u64 {
+        match self {
+            Self::Directory { children, .. } => children.values().map(Node::size).sum(),
+            Self::File { bytes, .. } => bytes.len() as u64,
+            Self::Link { .. } | Self::Fifo { .. } => 0,
+        }
+    }
+}
+
+fn now_ns() -> i128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
+}
+
+/// What the last component of a path means when it is a link.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum LastLink {
+    Follow,
+    Keep,
+}
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: Node,
+    disk: u64,
+}
+
+impl Tree {
+    pub fn new(disk: u64) -> Self {
+        let mut tree = Self { root: Node::directory(), disk };
+        for name in ["bin", "etc", "tmp", "usr", "workspace"] {
+            tree.insert_unchecked(&[name.as_bytes().to_vec()], Node::directory());
+        }
+        tree.insert_unchecked(
+            &[b"etc".to_vec(), b"passwd".to_vec()],
+            Node::file(b"user:x:1000:1000::/:\n".to_vec(), 0o644),
+        );
+        tree
+    }
+
+    /// The names from the root to what `path` means, free of links but for a kept last one. Its parent is a directory;
+    /// it itself need not exist.
+    pub fn resolve(&self, path: &GuestPath, last: LastLink) -> Result<Names> {
+        self.walk(path.components().map(<[u8]>::to_vec).collect(), last, path)
+    }
+
+    fn walk(&self, components: Names, last: LastLink, path: &GuestPath) -> Result<Names> {
+        let mut todo: Vec<Vec<u8>> = components.into_iter().rev().collect();
+        let mut resolved = Names::new();
+        let mut links = 0;
+        while let Some(name) = todo.pop() {
+            match name.as_slice() {
+                b"" | b"." => continue,
+                b".." => {
+                    resolved.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            match self.get(&resolved) {
+                Some(Node::Directory { .. }) => {}
+                Some(Node::File { .. } | Node::Fifo { .. } | Node::Link { .. }) => {
+                    return Err(Error::invalid_input(format!("a part of {path} is not a directory")));
+                }
+                None => return Err(missing(path)),
+            }
+            resolved.push(name);
+            let is_last = todo.is_empty();
+            if let Some(Node::Link { target, .. }) = self.get(&resolved)
+                && (!is_last || last == LastLink::Follow)
+            {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Error::invalid_input(format!("{path} goes through too many links")));
+                }
+                resolved.pop();
+                if target.starts_with(b"/") {
+                    resolved.clear();
+                }
+                todo.extend(target.split(|&byte| byte == b'/').rev().map(<[u8]>::to_vec));
+            }
+        }
+        Ok(resolved)
+    }
+
+    pub fn get(&self, names: &[Vec<u8>]) -> Option<&Node> {
+        names.iter().try_fold(&self.root, |node, name| match node {
+            Node::Directory { children, .. } => children.get(name),
+            Node::File { .. } | Node::Link { .. } | Node::Fifo { .. } => None,
+        })
+    }
+
+    pub fn find(&self, path: &GuestPath, last: LastLink) -> Result<&Node> {
+        self.get(&self.resolve(path, last)?).ok_or_else(|| missing(path))
+    }
+
+    pub fn read(&self, path: &GuestPath) -> Result<(FileStat, Vec<u8>)> {
+        match self.find(path, LastLink::Follow)? {
+            node @ Node::File { bytes, .. } => Ok((node.stat(), bytes.clone())),
+            Node::Directory { .. } => Err(Error::invalid_input(format!("{path} is a directory"))),
+            Node::Fifo { .. } | Node::Link { .. } => Err(Error::invalid_input(format!("{path} is not a regular file"))),
+        }
+    }
+
+    pub fn check_writable(&self, names: &[Vec<u8>], path: &GuestPath) -> Result<()> {
+        if names.len() > 1 && WRITABLE.contains(&names[0].as_slice()) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::Denied, format!("{path} cannot be changed in a sandbox")))
+    }
+
+    /// Fails where the parent is missing or not a directory, or the disk is full.
+    pub fn insert(&mut self, names: &[Vec<u8>], node: Node, path: &GuestPath) -> Result<()> {
+        self.check_writable(names, path)?;
+        let replaced = self.get(names).map_or(0, Node::size);
+        if self.root.size() - replaced + node.size() > self.disk {
+            return Err(
+                Error::limit_exceeded("the sandbox's disk is full").with_hint("remove files that are not needed")
+            );
+        }
+        match self.get(&names[..names.len() - 1]) {
+            Some(Node::Directory { .. }) => {}
+            Some(Node::File { .. } | Node::Link { .. } | Node::Fifo { .. }) => {
+                return Err(Error::invalid_input(format!("a part of {path} is not a directory")));
+            }
+            None => return Err(missing(path)),
+        }
+        self.insert_unchecked(names, node);
+        Ok(())
+    }
+
+    fn insert_unchecked(&mut self, names: &[Vec<u8>], node: Node) {
+        if let Some((name, children)) = self.parent_of(names) {
+            children.insert(name, node);
+        }
+    }
+
+    pub fn remove(&mut self, names: &[Vec<u8>], path: &GuestPath) -> Result<Node> {
+        self.check_writable(names, path)?;
+        self.parent_of(names).and_then(|(name, children)| children.remove(&name)).ok_or_else(|| missing(path))
+    }
+
+    fn parent_of(&mut self, names: &[Vec<u8>]) -> Option<(Vec<u8>, &mut BTreeMap<Vec<u8>, Node>)> {
+        let (name, parents) = names.split_last()?;
+        let mut node = &mut self.root;
+        for parent in parents {
+            match node {
+                Node::Directory { children, .. } => node = children.get_mut(parent)?,
+                Node::File { .. } | Node::Link { .. } | Node::Fifo { .. } => return None,
+            }
+        }
+        match node {
+            Node::Directory { children, .. } => Some((name.clone(), children)),
+            Node::File { .. } | Node::Link { .. } | Node::Fifo { .. } => None,
+        }
+    }
+
+    pub fn make_directories(&mut self, path: &GuestPath) -> Result<()> {
+        let mut current = GuestPath::root();
+        for component in path.components() {
+            current = current.join(component)?;
+            let names = self.resolve(&current, LastLink::Follow)?;
+            match self.get(&names) {
+                Some(Node::Directory { .. }) => {}
+                Some(Node::File { .. } | Node::Link { .. } | Node::Fifo { .. }) => {
+                    return Err(Error::new(ErrorKind::AlreadyExists, format!("{current} is not a directory")));
+                }
+                None => self.insert(&names, Node::directory(), &current)?,
+            }
+        }
+        Ok(())
+    }
+
+    pub fn list(&self, path: &GuestPath, options: ListOptions) -> Result<Listing> {
+        let Node::Directory { children, .. } = self.find(path, LastLink::Follow)? else {
+            return Err(Error::invalid_input(format!("{path} is not a directory")));
+        };
+        let mut listing = Listing::default();
+        list_below(children, path, options, &mut listing)?;
+        Ok(listing)
+    }
+
+    pub fn disk_used(&self) -> u64 {
+        self.root.size()
+    }
+
+    pub fn disk_limit(&self) -> u64 {
+        self.disk
+    }
+}
+
+fn list_below(
+    children: &BTreeMap<Vec<u8>, Node>,
+    path: &GuestPath,
+    options: ListOptions,
+    listing: &mut Listing,
+) -> Result<()> {
+    for (name, node) in children {
+        if listing.entries.len() >= options.max_entries {
+            listing.truncated = true;
+            return Ok(());
+        }
+        let child = path.join(name)?;
+        listing.entries.push(DirectoryEntry { path: child.clone(), stat: node.stat() });
+        if let Node::Directory { children, .. } = node
+            && options.recursive
+        {
+            list_below(children, &child, options, listing)?;
+        }
+    }
+    Ok(())
+}
+
+fn missing(path: &GuestPath) -> Error {
+    Error::not_found(format!("there is no {path} in the sandbox"))
+}
