@@ -104,6 +104,12 @@ impl Error {
         self
     }
 
+    /// A copy for one more caller. The cause stays with the first, which is the one that is logged.
+    #[must_use]
+    pub fn without_cause(&self) -> Self {
+        Self { kind: self.kind, message: self.message.clone(), hint: self.hint.clone(), cause: None }
+    }
+
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

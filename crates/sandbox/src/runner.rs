@@ -1,11 +1,19 @@
 //! Languages as data: how code in each is started. Pure; the service does the starting.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::exec::TerminalSize;
 use crate::path::GuestPath;
 use crate::spec::Environment;
+
+mod nearest;
+mod plan;
+
+pub use plan::{Plan, Step};
 
 /// Code to run, as the service takes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,9 +54,37 @@ pub struct Runner {
     /// Each a command that prints the version of one way to run the language; the first that exists counts.
     pub probes: Vec<Vec<String>>,
     /// The package that has it, per package manager: `apt`, `dnf`, `apk`, `brew`.
-    pub install: Vec<(String, String)>,
+    pub install: BTreeMap<String, String>,
     /// A published image that has it.
     pub image: Option<String>,
+    pub environment: Environment,
+    file: String,
+    place: Place,
+    build: Vec<Vec<String>>,
+    run: Vec<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Place {
+    Work,
+    Scratch,
+}
+
+impl Runner {
+    /// What to do about a sandbox that lacks the language.
+    pub fn remedy(&self) -> String {
+        let mut ways: Vec<String> = Vec::new();
+        if !self.install.is_empty() {
+            let packages: Vec<_> =
+                self.install.iter().map(|(manager, package)| format!("{manager}: {package}")).collect();
+            ways.push(format!("install it on the host ({})", packages.join(", ")));
+        }
+        if let Some(image) = &self.image {
+            ways.push(format!("use an image that has it, for example {image}"));
+        }
+        ways.join(", or ")
+    }
 }
 
 /// All languages: those that are built in, overlaid by an operator's.
@@ -57,26 +93,227 @@ pub struct Runners {
     runners: Vec<Runner>,
 }
 
+/// Far more than all of them together need.
+const MAX_TEXT_BYTES: usize = 1 << 20;
+
 impl Runners {
     /// Those of the embedded `runners.toml`.
     pub fn built_in() -> Self {
-        Self { runners: Vec::new() }
+        let runners = parse(include_str!("../../../runners.toml")).expect("a test reads the embedded file");
+        Self { runners }
     }
 
     /// Add or replace by name, from the text of a file of the same shape.
-    pub fn overlaid_by(self, _text: &str) -> Result<Self> {
+    pub fn overlaid_by(mut self, text: &str) -> Result<Self> {
+        for runner in parse(text)? {
+            match self.runners.iter_mut().find(|known| known.name == runner.name) {
+                Some(known) => *known = runner,
+                None => self.runners.push(runner),
+            }
+        }
+        self.check()
+    }
+
+    fn check(self) -> Result<Self> {
+        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+        for runner in &self.runners {
+            for word in runner.aliases.iter().chain([&runner.name]) {
+                if let Some(other) = seen.insert(word, &runner.name) {
+                    return Err(Error::invalid_input(format!("{word:?} means both {other} and {}", runner.name)));
+                }
+            }
+        }
         Ok(self)
     }
 
     /// By name or alias, in any case. Unknown ones fail with the nearest names as hint.
     pub fn find(&self, language: &str) -> Result<&Runner> {
-        self.iter()
-            .find(|runner| runner.name == language)
-            .ok_or_else(|| Error::not_found(format!("there is no language {language:?}")))
+        let wanted = language.to_lowercase();
+        let known = self.iter().find(|runner| runner.name == wanted || runner.aliases.contains(&wanted));
+        known.ok_or_else(|| {
+            let shown: String = language.chars().take(40).collect();
+            let names: Vec<&str> = self.iter().map(|runner| runner.name.as_str()).collect();
+            let words = self.iter().flat_map(|runner| {
+                runner.aliases.iter().chain([&runner.name]).map(|word| (word.as_str(), runner.name.as_str()))
+            });
+            let hint = match nearest::nearest(&wanted, words).as_slice() {
+                [] => format!("the languages are {}", names.join(", ")),
+                near => format!("did you mean {}? the languages are {}", near.join(" or "), names.join(", ")),
+            };
+            Error::not_found(format!("there is no language {shown:?}")).with_hint(hint)
+        })
     }
 
     /// In the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Runner> {
         self.runners.iter()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenFile {
+    #[serde(default)]
+    runner: Vec<Written>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    title: String,
+    #[serde(default)]
+    aliases: Vec<String>,
+    file: String,
+    place: Place,
+    #[serde(default)]
+    build: Vec<Vec<String>>,
+    run: Vec<Vec<String>>,
+    #[serde(default)]
+    probe: Vec<Vec<String>>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    #[serde(default)]
+    install: BTreeMap<String, String>,
+    image: Option<String>,
+}
+
+fn parse(text: &str) -> Result<Vec<Runner>> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(Error::invalid_input("the list of runners is too large"));
+    }
+    let file: WrittenFile = toml::from_str(text).map_err(|cause| {
+        Error::invalid_input(format!("the list of runners cannot be read: {}", cause.message()))
+            .with_cause(cause.clone())
+    })?;
+    file.runner.into_iter().map(Written::into_runner).collect()
+}
+
+impl Written {
+    fn into_runner(self) -> Result<Runner> {
+        let wrong = |what: &str| Error::invalid_input(format!("the runner {:?} {what}", self.name));
+        let is_word =
+            |word: &str| !word.is_empty() && !word.contains(char::is_whitespace) && *word == word.to_lowercase();
+        if !is_word(&self.name) || !self.aliases.iter().all(|alias| is_word(alias)) {
+            return Err(wrong("has a name or an alias that is not a lower-case word"));
+        }
+        if self.file.is_empty() || self.file.contains(['/', '\0']) || self.file.starts_with('.') {
+            return Err(wrong("has a file name that is not one"));
+        }
+        if self.run.is_empty() {
+            return Err(wrong("has no run command"));
+        }
+        if self.build.iter().chain(&self.run).chain(&self.probe).any(|argv| argv.first().is_none_or(String::is_empty)) {
+            return Err(wrong("has an empty command"));
+        }
+        if !self.build.is_empty() && self.place == Place::Work {
+            return Err(wrong("has a build step, so its place must be scratch"));
+        }
+        let mut environment = Environment::default();
+        for (name, value) in self.environment {
+            environment.insert(name, value)?;
+        }
+        Ok(Runner {
+            name: self.name,
+            title: self.title,
+            aliases: self.aliases,
+            probes: self.probe,
+            install: self.install,
+            image: self.image,
+            environment,
+            file: self.file,
+            place: self.place,
+            build: self.build,
+            run: self.run,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn the_embedded_file_has_the_promised_languages() {
+        let runners = Runners::built_in().check().unwrap();
+        for language in [
+            "Python",
+            "JavaScript",
+            "TypeScript",
+            "Bash",
+            "Ruby",
+            "Perl",
+            "PHP",
+            "Lua",
+            "R",
+            "Go",
+            "Rust",
+            "C",
+            "C++",
+            "Java",
+        ] {
+            let runner = runners.find(language).unwrap();
+            assert!(!runner.probes.is_empty() && runner.install.len() == 4, "{language}");
+            assert!(!runner.remedy().is_empty());
+        }
+    }
+
+    #[test]
+    fn an_unknown_language_names_its_neighbours() {
+        let runners = Runners::built_in();
+        for (wrong, right) in
+            [("pyton", "python"), ("javscript", "javascript"), ("typescipt", "typescript"), ("rbu", "ruby")]
+        {
+            let error = runners.find(wrong).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::NotFound);
+            assert!(error.hint().unwrap().starts_with(&format!("did you mean {right}")), "{wrong}: {:?}", error.hint());
+        }
+        let error = runners.find(&"x".repeat(100_000)).unwrap_err();
+        assert!(error.message().len() < 100);
+        assert!(error.hint().unwrap().starts_with("the languages are python"));
+    }
+
+    #[test]
+    fn an_operator_adds_and_replaces() {
+        let text = r#"
+            [[runner]]
+            name = "awk"
+            title = "AWK"
+            file = "main.awk"
+            place = "work"
+            run = [["awk", "-f", "{file}"]]
+
+            [[runner]]
+            name = "python"
+            title = "Our Python"
+            file = "main.py"
+            place = "work"
+            run = [["/opt/python/bin/python3", "{file}"]]
+        "#;
+        let runners = Runners::built_in().overlaid_by(text).unwrap();
+        assert_eq!(runners.find("awk").unwrap().title, "AWK");
+        assert_eq!(runners.find("python").unwrap().title, "Our Python");
+        assert_eq!(runners.iter().count(), Runners::built_in().iter().count() + 1);
+    }
+
+    #[test]
+    fn a_wrong_list_is_refused_with_the_runner_named() {
+        let runner = |lines: &str| format!("[[runner]]\nname = \"x\"\ntitle = \"X\"\n{lines}");
+        let good = "file = \"a\"\nplace = \"work\"\nrun = [[\"x\"]]";
+        assert!(parse(&runner(good)).is_ok());
+        for wrong in [
+            "".to_owned(),
+            good.replace("\"a\"", "\"../a\""),
+            good.replace("[[\"x\"]]", "[]"),
+            good.replace("[[\"x\"]]", "[[]]"),
+            format!("{good}\nbuild = [[\"y\"]]"),
+            format!("{good}\ncolour = \"blue\""),
+            format!("{good}\nenvironment = {{ \"A=B\" = \"c\" }}"),
+        ] {
+            assert!(parse(&runner(&wrong)).is_err(), "{wrong} was taken");
+        }
+        let clash = runner(good).replace("\"X\"", "\"X\"\naliases = [\"py\"]");
+        assert!(Runners::built_in().overlaid_by(&clash).is_err());
     }
 }

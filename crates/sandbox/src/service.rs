@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast;
 
 use crate::engine::{Capabilities, Engine, Files, Usage};
-use crate::error::{Error, Result};
-use crate::event::Event;
+use crate::error::{ErrorKind, Result};
+use crate::event::{Event, StopReason};
 use crate::exec::ExecRequest;
 use crate::id::{InstanceId, Owner, SandboxId, SandboxName};
 use crate::isolation::IsolationReport;
@@ -27,9 +27,24 @@ use crate::path::GuestPath;
 use crate::runner::{RunCode, Runners};
 use crate::spec::{Image, Lifetime, Limits, Network, Persistence, SandboxSpec};
 
-pub mod execution;
-pub mod lifecycle;
-pub mod quota;
+mod clock;
+mod core;
+mod create;
+mod execution;
+mod expiry;
+mod files;
+mod hold;
+mod ledger;
+mod lifecycle;
+mod quota;
+mod reaper;
+mod recovery;
+mod registry;
+mod run;
+mod stop;
+
+use self::core::Core;
+use self::files::HeldFiles;
 
 pub use execution::{Captured, Execution, ExecutionControl};
 pub use lifecycle::State;
@@ -99,12 +114,7 @@ pub struct SandboxInfo {
 /// A handle to the service; copies are cheap and mean the same service.
 #[derive(Clone)]
 pub struct SandboxService {
-    _engine: Arc<dyn Engine>,
-    runners: Arc<Runners>,
-}
-
-fn not_built<T>() -> Result<T> {
-    Err(Error::unsupported("not built yet"))
+    core: Arc<Core>,
 }
 
 impl SandboxService {
@@ -112,82 +122,125 @@ impl SandboxService {
     ///
     /// Must be called inside a tokio runtime that outlives the service.
     pub async fn start(engine: Arc<dyn Engine>, settings: ServiceSettings) -> Result<Self> {
-        Ok(Self { _engine: engine, runners: Arc::new(settings.runners) })
+        let capabilities = engine.capabilities().await?;
+        let recovery = settings.recovery;
+        let core = Arc::new(Core::new(engine, capabilities, settings)?);
+        let now = core.clock.now();
+        let sweep_at = match recovery {
+            Recovery::BeforeStart => {
+                core.reconcile().await?;
+                now.after(core.settings.sweep_every)
+            }
+            Recovery::InBackground => now,
+        };
+        tokio::spawn(reaper::run(Arc::downgrade(&core), sweep_at));
+        Ok(Self { core })
     }
 
     pub fn capabilities(&self) -> &Capabilities {
-        const NONE: Capabilities = Capabilities { name: "none", persistence: false, terminal: false, usage: false };
-        &NONE
+        &self.core.capabilities
     }
 
     pub fn runners(&self) -> &Runners {
-        &self.runners
+        &self.core.settings.runners
     }
 
     /// Events from now on. A reader that is slower than the service misses some and is told how many.
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
-        broadcast::channel(1).1
+        self.core.events.subscribe()
     }
 
-    /// The spec's owner is replaced by `owner`.
-    pub async fn create(&self, _owner: &Owner, _spec: SandboxSpec) -> Result<SandboxInfo> {
-        not_built()
+    /// The spec's owner is replaced by `owner`. When this future is dropped, the sandbox is not made, or ended.
+    pub async fn create(&self, owner: &Owner, mut spec: SandboxSpec) -> Result<SandboxInfo> {
+        spec.owner = owner.clone();
+        self.core.create(spec).await
     }
 
-    /// Oldest first.
-    pub async fn list(&self, _owner: &Owner) -> Result<Vec<SandboxInfo>> {
-        not_built()
+    /// Oldest first. Asks the engine where other processes may have changed something.
+    pub async fn list(&self, owner: &Owner) -> Result<Vec<SandboxInfo>> {
+        if self.core.may_have_persistent()? {
+            self.core.reconcile().await?;
+        }
+        let mut sandboxes = self.core.registry.list(owner, &self.core.clock);
+        sandboxes.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+        Ok(sandboxes)
     }
 
     /// One that is unknown and one that is somebody else's give the same error.
-    pub async fn find(&self, _owner: &Owner, _id_or_name: &str) -> Result<SandboxInfo> {
-        not_built()
+    pub async fn find(&self, owner: &Owner, id_or_name: &str) -> Result<SandboxInfo> {
+        let id = self.core.find(owner, id_or_name)?;
+        self.core.registry.info(owner, &id, &self.core.clock)
     }
 
-    /// Returns when nothing of it is left.
-    pub async fn stop(&self, _owner: &Owner, _id: &SandboxId) -> Result<()> {
-        not_built()
+    /// Returns when nothing of it is left; the work goes on when this future is dropped.
+    pub async fn stop(&self, owner: &Owner, id: &SandboxId) -> Result<()> {
+        self.core.locate(owner, id)?;
+        self.core.end(id, StopReason::Asked).await
     }
 
-    pub async fn exec(&self, _owner: &Owner, _id: &SandboxId, _request: ExecRequest) -> Result<Execution> {
-        not_built()
+    pub async fn exec(&self, owner: &Owner, id: &SandboxId, request: ExecRequest) -> Result<Execution> {
+        self.core.exec(owner, id, &request).await
     }
 
     /// Write the code into the sandbox, build it if its language asks for that, and start it.
     ///
     /// A build that fails is an outcome: the execution that is returned has its output and its exit code.
-    pub async fn run_code(&self, _owner: &Owner, _id: &SandboxId, _run: RunCode) -> Result<Execution> {
-        not_built()
+    pub async fn run_code(&self, owner: &Owner, id: &SandboxId, run: RunCode) -> Result<Execution> {
+        self.core.run_code(owner, id, run).await
     }
 
     /// The sandbox's files. Each operation counts as use.
-    pub fn files(&self, _owner: &Owner, _id: &SandboxId) -> Result<Box<dyn Files>> {
-        not_built()
+    pub fn files(&self, owner: &Owner, id: &SandboxId) -> Result<Box<dyn Files>> {
+        self.core.locate(owner, id)?;
+        Ok(Box::new(HeldFiles::new(&self.core, owner, id)))
     }
 
-    pub async fn usage(&self, _owner: &Owner, _id: &SandboxId) -> Result<Usage> {
-        not_built()
+    /// Looking is no use: a dashboard that polls must not keep a sandbox alive.
+    pub async fn usage(&self, owner: &Owner, id: &SandboxId) -> Result<Usage> {
+        self.core.locate(owner, id)?;
+        match self.core.engine.usage(id).await {
+            Ok(usage) => Ok(usage),
+            Err(error) => Err(self.core.explain(id, error).await),
+        }
     }
 
-    pub async fn isolation(&self, _owner: &Owner, _id: &SandboxId) -> Result<IsolationReport> {
-        not_built()
+    pub async fn isolation(&self, owner: &Owner, id: &SandboxId) -> Result<IsolationReport> {
+        self.core.locate(owner, id)?;
+        match self.core.engine.isolation(id).await {
+            Ok(report) => Ok(report),
+            Err(error) => Err(self.core.explain(id, error).await),
+        }
     }
 
     /// Start the idle time anew; with a `lifetime`, live by that from now on.
     ///
     /// What was answered is in force, in the engine too.
-    pub async fn renew(&self, _owner: &Owner, _id: &SandboxId, _lifetime: Option<Lifetime>) -> Result<SandboxInfo> {
-        not_built()
+    pub async fn renew(&self, owner: &Owner, id: &SandboxId, lifetime: Option<Lifetime>) -> Result<SandboxInfo> {
+        self.core.renew(owner, id, lifetime).await
     }
 
     /// End every ephemeral sandbox of this process, leave persistent ones, take no new ones.
+    ///
+    /// Fails with the first failure, after all were tried.
     pub async fn shutdown(&self) -> Result<()> {
-        Ok(())
+        let mut endings = tokio::task::JoinSet::new();
+        for id in self.core.registry.close() {
+            let core = Arc::clone(&self.core);
+            endings.spawn(async move { core.end(&id, StopReason::Shutdown).await });
+        }
+        let mut first_failure = Ok(());
+        while let Some(ended) = endings.join_next().await {
+            match ended {
+                Ok(Err(error)) if error.kind() != ErrorKind::NotFound => first_failure = first_failure.and(Err(error)),
+                Ok(Ok(()) | Err(_)) | Err(_) => {}
+            }
+        }
+        first_failure
     }
 }
 
 impl std::fmt::Debug for SandboxService {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SandboxService").finish_non_exhaustive()
+        f.debug_struct("SandboxService").field("engine", &self.core.capabilities.name).finish_non_exhaustive()
     }
 }

@@ -1,12 +1,26 @@
 //! One running command as the service hands it out: its streams, and power over it.
 
 use std::fmt;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::sync::{mpsc, watch};
 
+use super::hold::Hold;
+use crate::engine::{Process, ProcessControl};
 use crate::error::{Error, Result};
-use crate::exec::{ExecOutcome, Signal, TerminalSize};
+use crate::event::EventKind;
+use crate::exec::{ExecOutcome, ExecRequest, OnDisconnect, Signal, TerminalSize};
 use crate::output::{CappedOutput, OutputCaps};
+
+/// How long output is read after the command has ended: what it wrote is in the pipe by then, and a daemon that it left
+/// behind may hold that pipe open for ever.
+const AFTER_END: Duration = Duration::from_millis(500);
 
 /// A running command. Its sandbox does not become idle before it ends.
 ///
@@ -21,7 +35,14 @@ pub struct Execution {
 
 /// Power over one running command. When the last copy is dropped before the end, the request's `on_disconnect` applies.
 #[derive(Clone)]
-pub struct ExecutionControl {}
+pub struct ExecutionControl {
+    command: Option<Arc<dyn ProcessControl>>,
+    ends: watch::Receiver<Option<End>>,
+    /// Closed with the last copy, which is how the supervisor learns that nobody is left.
+    _alive: mpsc::Sender<()>,
+}
+
+type End = Result<ExecOutcome, Arc<Error>>;
 
 /// The end of a command and what was kept of its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,22 +54,46 @@ pub struct Captured {
 
 impl ExecutionControl {
     /// Send a signal to the command's process group. Success when the command has already ended.
-    pub async fn signal(&self, _signal: Signal) -> Result<()> {
-        Err(Error::unsupported("not built yet"))
+    pub async fn signal(&self, signal: Signal) -> Result<()> {
+        match &self.command {
+            Some(command) if self.ends.borrow().is_none() => command.signal(signal).await,
+            Some(_) | None => Ok(()),
+        }
     }
 
-    pub async fn resize(&self, _size: TerminalSize) -> Result<()> {
-        Err(Error::unsupported("not built yet"))
+    /// Success when the command has already ended.
+    pub async fn resize(&self, size: TerminalSize) -> Result<()> {
+        match &self.command {
+            Some(command) if self.ends.borrow().is_none() => command.resize(size).await,
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Kill the command and everything that it started; `wait` then answers `Cancelled`.
     pub async fn cancel(&self) -> Result<()> {
-        Err(Error::unsupported("not built yet"))
+        match &self.command {
+            Some(command) if self.ends.borrow().is_none() => command.kill().await,
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The end alone, without keeping the command alive by waiting for it.
+    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
+        let mut ends = self.ends.clone();
+        async move {
+            let _ = ends.wait_for(Option::is_some).await;
+        }
     }
 
     /// How the command ended. May be called more than once, and dropped.
     pub async fn wait(&self) -> Result<ExecOutcome> {
-        Err(Error::unsupported("not built yet"))
+        let mut ends = self.ends.clone();
+        let end = ends.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        match end {
+            Some(Ok(outcome)) => Ok(outcome),
+            Some(Err(error)) => Err(error.without_cause()),
+            None => Err(Error::internal("the command's end was not seen")),
+        }
     }
 }
 
@@ -69,9 +114,150 @@ impl Execution {
         self.control.wait().await
     }
 
-    /// Read both streams to their end, within `caps` each, and wait. Closes stdin unless it was taken before.
-    pub async fn capture(self, _caps: OutputCaps) -> Result<Captured> {
-        Err(Error::unsupported("not built yet"))
+    /// Read both streams, within `caps` each, until the command has ended. Closes stdin unless it was taken before.
+    pub async fn capture(self, caps: OutputCaps) -> Result<Captured> {
+        let Self { stdin, stdout, stderr, control } = self;
+        drop(stdin);
+        let mut kept = (CappedOutput::new(caps), CappedOutput::new(caps));
+        let outcome = {
+            let mut reading = pin!(async { tokio::join!(drain(stdout, &mut kept.0), drain(stderr, &mut kept.1)) });
+            tokio::select! {
+                _ = &mut reading => control.wait().await?,
+                outcome = control.wait() => {
+                    let _ = tokio::time::timeout(AFTER_END, reading).await;
+                    outcome?
+                }
+            }
+        };
+        Ok(Captured { outcome, stdout: kept.0, stderr: kept.1 })
+    }
+
+    /// Watch over a command that the engine has started.
+    pub(super) fn supervise(hold: Hold, request: &ExecRequest, process: Process) -> Self {
+        let program = request.argv()[0].clone();
+        hold.core.emit(&hold.owner, &hold.id, EventKind::ExecStarted { program: program.clone() });
+        let command: Arc<dyn ProcessControl> = Arc::from(process.control);
+        let (end, ends) = watch::channel(None);
+        let (alive, nobody) = mpsc::channel(1);
+        let (open, streams) = mpsc::channel(1);
+        let stdout = Counted::new(process.stdout, open.clone());
+        let stderr = Counted::new(process.stderr, open);
+        let supervisor = Supervisor {
+            hold,
+            program,
+            command: Arc::clone(&command),
+            on_disconnect: request.on_disconnect,
+            end,
+            nobody,
+            streams,
+            bytes: [Arc::clone(&stdout.bytes), Arc::clone(&stderr.bytes)],
+        };
+        tokio::spawn(supervisor.run());
+        Self {
+            stdin: process.stdin,
+            stdout: Box::new(stdout),
+            stderr: Box::new(stderr),
+            control: ExecutionControl { command: Some(command), ends, _alive: alive },
+        }
+    }
+
+    /// A command that has already ended, for example a build that failed before there was a program.
+    pub(super) fn ended(captured: &Captured) -> Self {
+        let stream = |output: &CappedOutput| {
+            let bytes = if output.is_truncated() { output.to_text().into_bytes() } else { output.bytes() };
+            Box::new(io::Cursor::new(bytes))
+        };
+        Self {
+            stdin: None,
+            stdout: stream(&captured.stdout),
+            stderr: stream(&captured.stderr),
+            control: ExecutionControl {
+                command: None,
+                ends: watch::channel(Some(Ok(captured.outcome))).1,
+                _alive: mpsc::channel(1).0,
+            },
+        }
+    }
+}
+
+async fn drain(mut stream: Box<dyn AsyncRead + Send + Unpin>, kept: &mut CappedOutput) {
+    let mut buffer = vec![0; 32 * 1024];
+    // An error is an end too: the command's own end says what happened.
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        kept.push(&buffer[..count]);
+    }
+}
+
+/// The task that sees a command to its end, whoever goes away.
+struct Supervisor {
+    hold: Hold,
+    program: String,
+    command: Arc<dyn ProcessControl>,
+    on_disconnect: OnDisconnect,
+    end: watch::Sender<Option<End>>,
+    nobody: mpsc::Receiver<()>,
+    streams: mpsc::Receiver<()>,
+    bytes: [Arc<AtomicU64>; 2],
+}
+
+impl Supervisor {
+    async fn run(mut self) {
+        let ended = tokio::select! {
+            ended = self.command.wait() => ended,
+            _ = self.nobody.recv() => {
+                match self.on_disconnect {
+                    OnDisconnect::Kill => {
+                        if let Err(error) = self.command.kill().await {
+                            tracing::warn!(id = %self.hold.id, ?error, "a command that nobody waits for was not killed");
+                        }
+                    }
+                    OnDisconnect::Continue => {}
+                }
+                self.command.wait().await
+            }
+        };
+        let (core, owner, id) = (Arc::clone(&self.hold.core), self.hold.owner.clone(), self.hold.id.clone());
+        drop(self.hold);
+        let outcome = ended.as_ref().ok().copied();
+        self.end.send_replace(Some(ended.map_err(Arc::new)));
+        if let Some(outcome) = outcome {
+            // The counts are whole once the streams are read, or given up.
+            let _ = tokio::time::timeout(AFTER_END, self.streams.recv()).await;
+            let [stdout_bytes, stderr_bytes] = self.bytes.map(|bytes| bytes.load(Ordering::Relaxed));
+            core.emit(&owner, &id, EventKind::ExecEnded { program: self.program, outcome, stdout_bytes, stderr_bytes });
+        }
+    }
+}
+
+/// Counts what is read, and says when there is no more to count.
+struct Counted {
+    stream: Box<dyn AsyncRead + Send + Unpin>,
+    bytes: Arc<AtomicU64>,
+    open: Option<mpsc::Sender<()>>,
+}
+
+impl Counted {
+    fn new(stream: Box<dyn AsyncRead + Send + Unpin>, open: mpsc::Sender<()>) -> Self {
+        Self { stream, bytes: Arc::default(), open: Some(open) }
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if let Poll::Ready(result) = &polled {
+            let count = buffer.filled().len() - before;
+            self.bytes.fetch_add(count as u64, Ordering::Relaxed);
+            if result.is_err() || (count == 0 && buffer.remaining() > 0) {
+                self.open = None;
+            }
+        }
+        polled
     }
 }
 
@@ -83,6 +269,6 @@ impl fmt::Debug for Execution {
 
 impl fmt::Debug for ExecutionControl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ExecutionControl").finish_non_exhaustive()
+        f.debug_struct("ExecutionControl").field("end", &*self.ends.borrow()).finish_non_exhaustive()
     }
 }

@@ -46,8 +46,9 @@ pub enum Happening {
     Lost,
 }
 
+#[cfg(test)]
 impl Happening {
-    pub const ALL: [Happening; 7] = [
+    const ALL: [Happening; 7] = [
         Happening::Made,
         Happening::NotMade,
         Happening::Use,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::exec::ExecRequest;
-use crate::spec::{ByteSize, Persistence, SandboxSpec};
+use crate::spec::{ByteSize, Lifetime, Persistence, SandboxSpec};
 
 /// Bounds on one owner, and on any one request of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,31 @@ pub(crate) struct Holdings {
     pub execs: usize,
 }
 
+impl Holdings {
+    pub fn of(spec: &SandboxSpec) -> Self {
+        let persistent = usize::from(spec.persistence == Persistence::Persistent);
+        Self { sandboxes: 1, persistent, memory: spec.limits.memory.bytes(), execs: 0 }
+    }
+
+    pub fn and(&self, other: &Self) -> Self {
+        Self {
+            sandboxes: self.sandboxes + other.sandboxes,
+            persistent: self.persistent + other.persistent,
+            memory: self.memory.saturating_add(other.memory),
+            execs: self.execs + other.execs,
+        }
+    }
+
+    pub fn without(&self, other: &Self) -> Self {
+        Self {
+            sandboxes: self.sandboxes.saturating_sub(other.sandboxes),
+            persistent: self.persistent.saturating_sub(other.persistent),
+            memory: self.memory.saturating_sub(other.memory),
+            execs: self.execs.saturating_sub(other.execs),
+        }
+    }
+}
+
 impl Quota {
     pub(crate) fn admit_sandbox(&self, held: &Holdings, spec: &SandboxSpec) -> Result<()> {
         if held.sandboxes >= self.sandboxes {
@@ -72,19 +97,19 @@ impl Quota {
             ))
             .with_hint("stop a sandbox that you no longer need, or ask for a smaller memory limit"));
         }
-        self.admit_lifetime(spec)
+        self.admit_lifetime(spec.lifetime)
     }
 
-    fn admit_lifetime(&self, spec: &SandboxSpec) -> Result<()> {
-        if spec.lifetime.idle > self.idle_lifetime {
+    pub(crate) fn admit_lifetime(&self, lifetime: Lifetime) -> Result<()> {
+        if lifetime.idle > self.idle_lifetime {
             return Err(Error::limit_exceeded(format!(
                 "an idle lifetime of {} s is too long",
-                spec.lifetime.idle.as_secs()
+                lifetime.idle.as_secs()
             ))
             .with_hint(format!("at most {} s are allowed", self.idle_lifetime.as_secs())));
         }
         let Some(most) = self.total_lifetime else { return Ok(()) };
-        if spec.lifetime.total.is_none_or(|total| total > most) {
+        if lifetime.total.is_none_or(|total| total > most) {
             return Err(Error::limit_exceeded("a total lifetime is needed, and this one is missing or too long")
                 .with_hint(format!("at most {} s are allowed", most.as_secs())));
         }

@@ -13,10 +13,11 @@ const MAX_LINKS: usize = 40;
 const WRITABLE: [&[u8]; 2] = [b"tmp", b"workspace"];
 
 pub(super) type Names = Vec<Vec<u8>>;
+type Children = BTreeMap<Vec<u8>, Node>;
 
 #[derive(Clone, Debug)]
 pub(super) enum Node {
-    Directory { children: BTreeMap<Vec<u8>, Node>, modified_ns: i128 },
+    Directory { children: Children, modified_ns: i128 },
     File { bytes: Vec<u8>, mode: u32, modified_ns: i128 },
     Link { target: Vec<u8>, modified_ns: i128 },
     Fifo { modified_ns: i128 },
@@ -190,7 +191,7 @@ impl Tree {
         self.parent_of(names).and_then(|(name, children)| children.remove(&name)).ok_or_else(|| missing(path))
     }
 
-    fn parent_of(&mut self, names: &[Vec<u8>]) -> Option<(Vec<u8>, &mut BTreeMap<Vec<u8>, Node>)> {
+    fn parent_of(&mut self, names: &[Vec<u8>]) -> Option<(Vec<u8>, &mut Children)> {
         let (name, parents) = names.split_last()?;
         let mut node = &mut self.root;
         for parent in parents {
@@ -239,12 +240,7 @@ impl Tree {
     }
 }
 
-fn list_below(
-    children: &BTreeMap<Vec<u8>, Node>,
-    path: &GuestPath,
-    options: ListOptions,
-    listing: &mut Listing,
-) -> Result<()> {
+fn list_below(children: &Children, path: &GuestPath, options: ListOptions, listing: &mut Listing) -> Result<()> {
     for (name, node) in children {
         if listing.entries.len() >= options.max_entries {
             listing.truncated = true;

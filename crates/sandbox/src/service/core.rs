@@ -1,0 +1,151 @@
+//! What all handles of one service share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore, broadcast};
+
+use super::ServiceSettings;
+use super::clock::{Clock, Moment};
+use super::ledger::{Ledger, Reading, Record, RecordState};
+use super::lifecycle::{Refusal, State};
+use super::registry::{Found, Registry};
+use crate::engine::{Capabilities, Engine};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::{Event, EventKind, StopReason};
+use crate::id::{Owner, SandboxId};
+use crate::spec::Persistence;
+
+/// Enough for a burst of a few hundred execs between two turns of a listener.
+const EVENTS_KEPT: usize = 4096;
+
+pub(super) struct Core {
+    pub engine: Arc<dyn Engine>,
+    pub capabilities: Capabilities,
+    pub settings: ServiceSettings,
+    pub registry: Registry,
+    pub ledger: Ledger,
+    pub clock: Clock,
+    pub events: broadcast::Sender<Event>,
+    pub slots: Arc<Semaphore>,
+    pub waiting: AtomicUsize,
+    /// Wakes the reaper before its time.
+    pub poke: Arc<Notify>,
+    /// When the reaper wakes by itself.
+    pub wakes_at: AtomicU64,
+    /// For work that starts where no runtime is entered, in a `drop` on another thread.
+    pub runtime: Handle,
+}
+
+impl Core {
+    pub fn new(engine: Arc<dyn Engine>, capabilities: Capabilities, settings: ServiceSettings) -> Result<Self> {
+        Ok(Self {
+            engine,
+            capabilities,
+            registry: Registry::default(),
+            ledger: Ledger::open(&settings.state_dir)?,
+            clock: Clock::start(),
+            events: broadcast::Sender::new(EVENTS_KEPT),
+            slots: Arc::new(Semaphore::new(settings.create_slots.max(1))),
+            waiting: AtomicUsize::new(0),
+            poke: Arc::new(Notify::new()),
+            wakes_at: AtomicU64::new(0),
+            runtime: Handle::current(),
+            settings,
+        })
+    }
+
+    /// Without listeners an event is dropped, which is no fault.
+    pub fn emit(&self, owner: &Owner, id: &SandboxId, kind: EventKind) {
+        let _ = self.events.send(Event { owner: owner.clone(), id: id.clone(), kind });
+    }
+
+    /// Wake the reaper if it would sleep past `moment`.
+    pub fn wake_by(&self, moment: Moment) {
+        if self.wakes_at.load(Ordering::Acquire) > moment.0 {
+            self.poke.notify_one();
+        }
+    }
+
+    /// From memory, or from the ledger if another process made it a moment ago.
+    pub fn locate(&self, owner: &Owner, id: &SandboxId) -> Result<Found> {
+        if let Some(found) = self.registry.find(owner, id) {
+            let ended_elsewhere = found.persistence == Persistence::Persistent
+                && found.state == State::Live
+                && !self.ledger.has_record(id);
+            if ended_elsewhere {
+                self.lose(id);
+                return Err(Refusal::Gone.into());
+            }
+            return Ok(found);
+        }
+        // A foreign one in memory is not looked up on disk: both answers must take the same way.
+        if let Reading::Record(record) = self.ledger.read(id)?
+            && record.spec.owner == *owner
+            && self.is_mine(&record)
+        {
+            match record.state {
+                RecordState::Creating => return Err(Refusal::StillCreating.into()),
+                RecordState::Stopping => return Err(Refusal::Stopping.into()),
+                RecordState::Live => self.adopt(&record),
+            }
+            return Ok(Found { persistence: Persistence::Persistent, state: State::Live });
+        }
+        Err(Refusal::Gone.into())
+    }
+
+    /// Records of other engines in the same state directory are none of our business.
+    pub fn is_mine(&self, record: &Record) -> bool {
+        record.engine == self.capabilities.name
+    }
+
+    pub fn adopt(&self, record: &Record) {
+        let expiry = record.expiry(&self.clock, self.ledger.lease(&record.id).last_used());
+        if self.registry.adopt(&record.id, &record.spec, record.created_at, expiry) {
+            self.emit(&record.spec.owner, &record.id, EventKind::Adopted);
+            self.poke.notify_one();
+        }
+    }
+
+    /// The engine, or another process, has ended it.
+    pub fn lose(&self, id: &SandboxId) {
+        if let Some(owner) = self.registry.lost(id) {
+            self.emit(&owner, id, EventKind::Stopped { reason: StopReason::Lost });
+        }
+    }
+
+    /// An engine says `NotFound` of a program, a file or the whole sandbox alike; find out which, and forget a lost one.
+    pub async fn explain(&self, id: &SandboxId, error: Error) -> Error {
+        if error.kind() != ErrorKind::NotFound {
+            return error;
+        }
+        match self.engine.usage(id).await {
+            Err(gone) if gone.kind() == ErrorKind::NotFound => {
+                self.lose(id);
+                self.forget_record(id).await;
+                Refusal::Gone.into()
+            }
+            Ok(_) | Err(_) => error,
+        }
+    }
+
+    /// Remove the record of a sandbox that the engine no longer has.
+    pub async fn forget_record(&self, id: &SandboxId) {
+        if matches!(self.ledger.read(id), Ok(Reading::Nothing)) {
+            return;
+        }
+        let Ok(Some(lock)) = self.ledger.try_lock(id) else { return };
+        let gone = self.engine.usage(id).await.is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        if gone && let Err(error) = self.ledger.remove(id, lock).await {
+            tracing::warn!(%id, ?error, "the record of a sandbox that is gone stays");
+        }
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // So that the reaper sees the end now, and not at its next turn.
+        self.poke.notify_one();
+    }
+}

@@ -1,0 +1,232 @@
+//! Making a sandbox. A task of its own does the work, so that a caller who goes away leaves nothing half done.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::SystemTime;
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::time::Instant;
+
+use super::SandboxInfo;
+use super::core::Core;
+use super::expiry::Expiry;
+use super::ledger::{Record, RecordLock, RecordState};
+use super::lifecycle::State;
+use super::quota::Holdings;
+use super::registry::name_taken;
+use crate::error::{Error, Result};
+use crate::event::{EventKind, StopReason};
+use crate::id::SandboxId;
+use crate::spec::{Persistence, SandboxSpec};
+
+impl Core {
+    pub(super) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<SandboxInfo> {
+        let id = SandboxId::random()?;
+        let permit = match self.slot().await {
+            Ok(permit) => permit,
+            Err(error) => {
+                self.emit(&spec.owner, &id, EventKind::CreateRefused { kind: error.kind() });
+                return Err(error);
+            }
+        };
+        let (answer, answered) = oneshot::channel();
+        let core = Arc::clone(self);
+        tokio::spawn(async move {
+            let made = core.make(&id, &spec).await;
+            drop(permit);
+            // Dropping the delivery unread, here or in the channel, is how we learn that nobody wants the sandbox.
+            let _ = answer.send(made.map(|info| Delivery { core, info: Some(info) }));
+        });
+        match answered.await {
+            Ok(Ok(delivery)) => Ok(delivery.accept()),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(Error::internal("creating the sandbox ended without an answer")),
+        }
+    }
+
+    /// A bounded queue: when it is full, a quick refusal is worth more than a place far back in it.
+    async fn slot(&self) -> Result<OwnedSemaphorePermit> {
+        if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
+            return Ok(permit);
+        }
+        let _place = Place::take(self)?;
+        Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Error::unavailable("the service is shutting down"))
+    }
+
+    async fn make(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<SandboxInfo> {
+        let started = Instant::now();
+        let owner = &spec.owner;
+        let admitted = self.admit(id, spec).await;
+        let (reservation, record) =
+            admitted.inspect_err(|error| self.emit(owner, id, EventKind::CreateRefused { kind: error.kind() }))?;
+
+        if let Err(error) = self.engine.create(id, spec).await {
+            self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
+            if let Some((_, lock)) = record
+                && let Err(error) = self.ledger.remove(id, lock).await
+            {
+                tracing::warn!(%id, ?error, "the record of a sandbox that was not made stays until the next sweep");
+            }
+            return Err(error);
+        }
+        let state = self.registry.made(id, self.clock.now())?;
+        reservation.keep();
+        if let Some((record, lock)) = record
+            && let Err(error) = self.make_durable(record, lock).await
+        {
+            self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
+            let _ = self.end(id, StopReason::Abandoned).await;
+            return Err(error);
+        }
+        match state {
+            State::Live => {}
+            State::Creating | State::Stopping | State::Gone => {
+                let reason = self.registry.stop_reason(id).unwrap_or(StopReason::Asked);
+                let _ = self.destroy(id, reason).await;
+                return Err(Error::unavailable("the sandbox was stopped while it was being created"));
+            }
+        }
+        let took = started.elapsed();
+        self.emit(owner, id, EventKind::Created { persistence: spec.persistence, limits: spec.limits, took });
+        let info = self.registry.info(owner, id, &self.clock)?;
+        self.wake_by(self.clock.now().after(spec.lifetime.idle.min(std::time::Duration::from_secs(1))));
+        Ok(info)
+    }
+
+    /// Promise the sandbox to its owner: in memory, and on disk if it is to outlive us.
+    async fn admit(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<(Reservation, Option<(Record, RecordLock)>)> {
+        spec.limits.check()?;
+        let persistent = spec.persistence == Persistence::Persistent;
+        if persistent && !self.capabilities.persistence {
+            return Err(Error::unsupported(format!(
+                "the {} engine cannot keep a sandbox beyond its process",
+                self.capabilities.name
+            )));
+        }
+        let now = self.clock.now();
+        let quota = &self.settings.quota;
+        let reservation = || Reservation { core: Arc::clone(self), id: id.clone(), kept: false };
+        if !persistent && spec.name.is_none() {
+            self.registry.reserve(id, spec, quota, &Holdings::default(), now)?;
+            return Ok((reservation(), None));
+        }
+
+        let _admission = self.ledger.lock_admission().await?;
+        let mut elsewhere = Holdings::default();
+        for record in self.ledger.scan()?.iter().filter(|record| record.spec.owner == spec.owner) {
+            if let Some(name) = &spec.name
+                && record.spec.name.as_ref() == Some(name)
+            {
+                return Err(name_taken(name));
+            }
+            if !self.registry.contains(&record.id) {
+                elsewhere = elsewhere.and(&Holdings::of(&record.spec));
+            }
+        }
+        self.registry.reserve(id, spec, quota, &elsewhere, now)?;
+        let reservation = reservation();
+        if !persistent {
+            return Ok((reservation, None));
+        }
+        let expiry = Expiry::new(spec.lifetime, now);
+        let record = Record {
+            id: id.clone(),
+            engine: self.capabilities.name.to_owned(),
+            instance: self.settings.instance.clone(),
+            state: RecordState::Creating,
+            spec: spec.clone(),
+            created_at: SystemTime::now(),
+            boot: self.clock.boot().to_owned(),
+            created: now,
+            total_until: expiry.total_until,
+        };
+        let lock = self.ledger.lock(id).await?;
+        if let Err(error) = self.ledger.write(&record, &lock).await {
+            let _ = self.ledger.remove(id, lock).await;
+            return Err(error);
+        }
+        Ok((reservation, Some((record, lock))))
+    }
+
+    /// From here on the sandbox can be found, used and ended by every process.
+    async fn make_durable(&self, mut record: Record, lock: RecordLock) -> Result<()> {
+        let now = self.clock.now();
+        let expiry = record.expiry(&self.clock, Some(now));
+        let deadline = expiry.engine_deadline(now, std::time::Duration::ZERO);
+        self.engine.set_deadline(&record.id, Some(deadline.since(now))).await?;
+        let lease = self.ledger.lease(&record.id);
+        lease.make(now)?;
+        if let Some(hold) = lease.hold()? {
+            hold.set_engine_deadline(deadline)?;
+        }
+        record.state = RecordState::Live;
+        self.ledger.write(&record, &lock).await
+    }
+}
+
+/// A promise that is taken back unless it is kept.
+struct Reservation {
+    core: Arc<Core>,
+    id: SandboxId,
+    kept: bool,
+}
+
+impl Reservation {
+    fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.core.registry.not_made(&self.id);
+        }
+    }
+}
+
+/// A sandbox on its way to the caller. Nobody knows its id before it arrives, so one that does not is ended.
+struct Delivery {
+    core: Arc<Core>,
+    info: Option<SandboxInfo>,
+}
+
+impl Delivery {
+    fn accept(mut self) -> SandboxInfo {
+        self.info.take().expect("a delivery is accepted once, and only this empties it")
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        let Some(info) = self.info.take() else { return };
+        let core = Arc::clone(&self.core);
+        self.core.runtime.spawn(async move { core.end(&info.id, StopReason::Abandoned).await });
+    }
+}
+
+struct Place<'a> {
+    core: &'a Core,
+}
+
+impl<'a> Place<'a> {
+    fn take(core: &'a Core) -> Result<Self> {
+        let ahead = core.waiting.fetch_add(1, Ordering::AcqRel);
+        let place = Self { core };
+        if ahead < core.settings.create_queue {
+            return Ok(place);
+        }
+        Err(Error::limit_exceeded(format!("the service is busy: {ahead} sandboxes are waiting to be created"))
+            .with_hint("try again in a few seconds"))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.core.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,291 @@
+//! What must survive the process: a small file per persistent sandbox, on disk before the engine is asked.
+//!
+//! # Why only persistent ones
+//!
+//! Engines are the source of truth about what exists, and end ephemeral sandboxes themselves when their process dies. A
+//! record of an ephemeral sandbox could only say what the engine says already, and its two fsyncs would cost more than
+//! making the sandbox. A persistent sandbox is different: its owner's spec, its name and its end are known to nobody else
+//! once its maker has exited.
+//!
+//! # Files and locks
+//!
+//! ```text
+//! ledger/admission.lock          held while names and quotas of persistent sandboxes are checked
+//! ledger/sb-….json               the record: replaced whole, never changed in place
+//! ledger/sb-….lock               exclusive: whoever makes, ends or extends this sandbox
+//! ledger/sb-….lease              shared: whoever uses it; exclusive: whoever ends it because nobody does
+//! ledger/quarantine/             records that could not be read, kept for a person to look at
+//! ```
+//!
+//! Locks are `flock`s: the kernel drops them with their process, so a record in state `creating` or `stopping` whose lock is
+//! free was left by a process that died, and whoever finds it finishes the work.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind as IoErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{Error, Result};
+use crate::id::SandboxId;
+
+mod lease;
+mod record;
+
+pub(crate) use lease::{Lease, LeaseHold};
+pub(crate) use record::{Record, RecordState};
+
+/// No record of ours is larger: an environment is bounded, and so is everything else in a spec.
+const MAX_RECORD_BYTES: u64 = 1 << 20;
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    directory: PathBuf,
+}
+
+/// The right to change one record. Dropping the last copy gives the right to the next.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordLock {
+    _file: Arc<File>,
+}
+
+/// A record as it was found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Reading {
+    Nothing,
+    Record(Box<Record>),
+    /// Written by a later version, which may be running now: left alone.
+    Later,
+}
+
+impl Ledger {
+    pub fn open(state_dir: &Path) -> Result<Self> {
+        let directory = state_dir.join("ledger");
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(unusable)?;
+        Ok(Self { directory })
+    }
+
+    fn path(&self, id: &SandboxId, extension: &str) -> PathBuf {
+        self.directory.join(format!("{id}.{extension}"))
+    }
+
+    pub fn has_record(&self, id: &SandboxId) -> bool {
+        self.path(id, "json").exists()
+    }
+
+    /// Garbage is moved aside and reported: one bad file must not keep a server from starting.
+    pub fn read(&self, id: &SandboxId) -> Result<Reading> {
+        let path = self.path(id, "json");
+        let file = match OpenOptions::new().read(true).custom_flags(no_follow()).open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(Reading::Nothing),
+            Err(error) => return Err(unusable(error)),
+        };
+        let mut bytes = Vec::new();
+        file.take(MAX_RECORD_BYTES + 1).read_to_end(&mut bytes).map_err(unusable)?;
+        match record::decode(&bytes, id) {
+            Ok(Some(record)) => Ok(Reading::Record(Box::new(record))),
+            Ok(None) => {
+                tracing::warn!(%id, "the record was written by a later version and is left alone");
+                Ok(Reading::Later)
+            }
+            Err(reason) => {
+                tracing::error!(%id, %reason, "the record cannot be read and is moved to quarantine");
+                self.quarantine(&path, id)?;
+                Ok(Reading::Nothing)
+            }
+        }
+    }
+
+    fn quarantine(&self, path: &Path, id: &SandboxId) -> Result<()> {
+        let directory = self.directory.join("quarantine");
+        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(unusable)?;
+        match fs::rename(path, directory.join(format!("{id}.json"))) {
+            // Another process was quicker.
+            Err(error) if error.kind() == IoErrorKind::NotFound => Ok(()),
+            other => other.map_err(unusable),
+        }
+    }
+
+    /// The ids that have a record, readable or not. Temporary files of writers that died are cleared away.
+    pub fn ids(&self) -> Result<Vec<SandboxId>> {
+        let mut ids = Vec::new();
+        for entry in fs::read_dir(&self.directory).map_err(unusable)? {
+            let entry = entry.map_err(unusable)?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if let Some(id) = name.strip_suffix(".json").and_then(|id| id.parse().ok()) {
+                ids.push(id);
+            } else if name.ends_with(".new") {
+                self.clear_temporary(&name);
+            }
+        }
+        ids.sort();
+        Ok(ids)
+    }
+
+    fn clear_temporary(&self, name: &str) {
+        let Some(id) = name.split('.').next().and_then(|id| id.parse::<SandboxId>().ok()) else { return };
+        // A writer holds the lock, so a free one means that the writer is dead.
+        if let Ok(Some(_lock)) = self.try_lock(&id) {
+            let _ = fs::remove_file(self.directory.join(name));
+            if matches!(self.read(&id), Ok(Reading::Nothing)) {
+                let _ = fs::remove_file(self.path(&id, "lock"));
+            }
+        }
+    }
+
+    pub fn scan(&self) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for id in self.ids()? {
+            if let Reading::Record(record) = self.read(&id)? {
+                records.push(*record);
+            }
+        }
+        Ok(records)
+    }
+
+    /// Durable when it returns: a reader sees the old record or the new one, also after a loss of power.
+    pub async fn write(&self, record: &Record, lock: &RecordLock) -> Result<()> {
+        let bytes = record::encode(record)?;
+        let (ledger, id) = (self.clone(), record.id.clone());
+        off_the_runtime(lock.clone(), move || ledger.write_now(&id, &bytes)).await
+    }
+
+    fn write_now(&self, id: &SandboxId, bytes: &[u8]) -> Result<()> {
+        let temporary = self.path(id, "new");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags(no_follow())
+            .open(&temporary)
+            .map_err(unusable)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all());
+        if let Err(error) = written.and_then(|()| fs::rename(&temporary, self.path(id, "json"))) {
+            let _ = fs::remove_file(&temporary);
+            return Err(unusable(error));
+        }
+        self.sync_directory()
+    }
+
+    pub async fn remove(&self, id: &SandboxId, lock: RecordLock) -> Result<()> {
+        let (ledger, id) = (self.clone(), id.clone());
+        off_the_runtime(lock, move || ledger.remove_now(&id)).await
+    }
+
+    /// The record first: without it the other files mean nothing, with it they are still needed.
+    fn remove_now(&self, id: &SandboxId) -> Result<()> {
+        for extension in ["json", "lease", "lock"] {
+            match fs::remove_file(self.path(id, extension)) {
+                Err(error) if error.kind() == IoErrorKind::NotFound => {}
+                other => other.map_err(unusable)?,
+            }
+        }
+        self.sync_directory()
+    }
+
+    fn sync_directory(&self) -> Result<()> {
+        File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(unusable)
+    }
+
+    /// `None` when somebody is at work on it.
+    pub fn try_lock(&self, id: &SandboxId) -> Result<Option<RecordLock>> {
+        self.try_lock_file(&self.path(id, "lock"))
+    }
+
+    fn try_lock_file(&self, path: &Path) -> Result<Option<RecordLock>> {
+        loop {
+            let file = open_to_lock(path).map_err(unusable)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(unusable(error.into())),
+            }
+            // A lock on a file that was removed between open and lock excludes nobody.
+            if is_linked(&file, path).map_err(unusable)? {
+                return Ok(Some(RecordLock { _file: Arc::new(file) }));
+            }
+        }
+    }
+
+    /// Waits its turn. Polls, because a thread per waiter is worse than a few wake-ups.
+    pub async fn lock(&self, id: &SandboxId) -> Result<RecordLock> {
+        self.lock_file(self.path(id, "lock")).await
+    }
+
+    /// One at a time, over all processes: whoever makes a new persistent sandbox.
+    pub async fn lock_admission(&self) -> Result<RecordLock> {
+        self.lock_file(self.directory.join("admission.lock")).await
+    }
+
+    async fn lock_file(&self, path: PathBuf) -> Result<RecordLock> {
+        let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
+        let mut pause = Duration::from_micros(200);
+        loop {
+            if let Some(lock) = self.try_lock_file(&path)? {
+                return Ok(lock);
+            }
+            if tokio::time::Instant::now() >= deadline {
+                return Err(
+                    Error::unavailable("another process is at work on this sandbox").with_hint("try again in a moment")
+                );
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+        }
+    }
+
+    pub fn lease(&self, id: &SandboxId) -> Lease {
+        Lease::new(self.path(id, "lease"))
+    }
+}
+
+/// A disk may take long to sync, and other sandboxes must not wait for it. The lock goes along: a caller who goes away must
+/// not let the next one in before this is done.
+async fn off_the_runtime(lock: RecordLock, work: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+    let done = tokio::task::spawn_blocking(move || {
+        let result = work();
+        drop(lock);
+        result
+    });
+    done.await.unwrap_or_else(|cause| Err(Error::internal("the ledger gave no answer").with_cause(cause)))
+}
+
+fn open_to_lock(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(no_follow())
+        .open(path)
+}
+
+fn is_linked(file: &File, path: &Path) -> std::io::Result<bool> {
+    let opened = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(named) => Ok(named.dev() == opened.dev() && named.ino() == opened.ino()),
+        Err(error) if error.kind() == IoErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The directory is ours alone, but a state directory below `/tmp` would not be.
+fn no_follow() -> i32 {
+    (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC).bits() as i32
+}
+
+fn unusable(cause: std::io::Error) -> Error {
+    let full = matches!(cause.kind(), IoErrorKind::StorageFull | IoErrorKind::QuotaExceeded);
+    if full {
+        return Error::limit_exceeded("the disk of the state directory is full").with_cause(cause);
+    }
+    Error::unavailable("the state directory cannot be used").with_cause(cause)
+}

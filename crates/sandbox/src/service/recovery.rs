@@ -1,0 +1,117 @@
+//! Compare what is written down with what exists: adopt, finish, or forget.
+//!
+//! Runs at start and at every sweep, in several processes at once. Each step holds the record's lock and looks again under
+//! it, because what was read before may be old news.
+
+use std::collections::HashMap;
+use std::time::SystemTime;
+
+use super::core::Core;
+use super::ledger::{Reading, Record, RecordState};
+use crate::engine::EngineSandbox;
+use crate::error::Result;
+use crate::id::SandboxId;
+use crate::spec::{Persistence, SandboxSpec};
+
+impl Core {
+    pub(super) async fn reconcile(&self) -> Result<()> {
+        // The order matters: what was live here or on disk before the engine was asked, and that the engine then does not
+        // know, is gone. The other way round a sandbox made in between would be taken for lost.
+        let ephemeral = self.registry.live(Persistence::Ephemeral);
+        let persistent = self.registry.live(Persistence::Persistent);
+        let written = self.ledger.ids()?;
+        let existing: HashMap<SandboxId, EngineSandbox> =
+            self.engine.list().await?.into_iter().map(|sandbox| (sandbox.id.clone(), sandbox)).collect();
+
+        for id in ephemeral.iter().filter(|id| !existing.contains_key(id)) {
+            self.lose(id);
+        }
+        for id in &written {
+            if let Err(error) = self.reconcile_record(id, existing.contains_key(id)).await {
+                tracing::warn!(%id, ?error, "a record could not be brought in line with its sandbox");
+            }
+        }
+        for id in &persistent {
+            if matches!(self.ledger.read(id)?, Reading::Nothing) {
+                self.lose(id);
+            }
+        }
+        for sandbox in existing.values() {
+            if sandbox.persistence == Persistence::Persistent && !written.contains(&sandbox.id) {
+                self.adopt_unwritten(sandbox).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn reconcile_record(&self, id: &SandboxId, exists: bool) -> Result<()> {
+        let before = match self.ledger.read(id)? {
+            Reading::Record(record) if self.is_mine(&record) => record,
+            Reading::Record(_) | Reading::Nothing => return Ok(()),
+            Reading::Later => {
+                if !exists {
+                    self.forget_record(id).await;
+                }
+                return Ok(());
+            }
+        };
+        match (before.state, exists) {
+            (RecordState::Live, true) => {
+                self.adopt(&before);
+                return Ok(());
+            }
+            (RecordState::Live, false) | (RecordState::Creating | RecordState::Stopping, _) => {}
+        }
+        // Without the lock, somebody who lives is at work on it.
+        let Some(lock) = self.ledger.try_lock(id)? else { return Ok(()) };
+        match self.ledger.read(id)? {
+            Reading::Record(now) if now.state == before.state => {}
+            Reading::Nothing => return self.ledger.remove(id, lock).await,
+            // It went on while we looked; the next sweep sees it as it then is.
+            Reading::Record(_) | Reading::Later => return Ok(()),
+        }
+        match before.state {
+            RecordState::Live => tracing::info!(%id, "a persistent sandbox is gone and is forgotten"),
+            RecordState::Creating => tracing::info!(%id, "a sandbox that nobody finished creating is cleared away"),
+            RecordState::Stopping => tracing::info!(%id, "a sandbox that nobody finished stopping is cleared away"),
+        }
+        // Also for one that the engine does not list: it may have left pieces of a half-made one.
+        self.engine.destroy(id).await?;
+        self.ledger.remove(id, lock).await?;
+        self.lose(id);
+        Ok(())
+    }
+
+    /// The engine has a persistent sandbox that nobody wrote down: its record was lost or is in quarantine.
+    async fn adopt_unwritten(&self, sandbox: &EngineSandbox) -> Result<()> {
+        let Some(lock) = self.ledger.try_lock(&sandbox.id)? else { return Ok(()) };
+        if !matches!(self.ledger.read(&sandbox.id)?, Reading::Nothing) {
+            return Ok(());
+        }
+        // Whoever stops it removes its record last and under the lock, so the first answer may be old.
+        let exists = self.engine.list().await?.iter().any(|listed| listed.id == sandbox.id);
+        if !exists {
+            return self.ledger.remove(&sandbox.id, lock).await;
+        }
+        tracing::warn!(id = %sandbox.id, "a persistent sandbox without a record is adopted with default limits on its life");
+        let now = self.clock.now();
+        let mut spec = SandboxSpec::new(sandbox.owner.clone());
+        spec.name = sandbox.name.clone();
+        spec.persistence = Persistence::Persistent;
+        let record = Record {
+            id: sandbox.id.clone(),
+            engine: self.capabilities.name.to_owned(),
+            instance: self.settings.instance.clone(),
+            state: RecordState::Live,
+            spec,
+            created_at: SystemTime::now(),
+            boot: self.clock.boot().to_owned(),
+            created: now,
+            total_until: None,
+        };
+        self.ledger.lease(&sandbox.id).make(now)?;
+        self.ledger.write(&record, &lock).await?;
+        self.adopt(&record);
+        Ok(())
+    }
+}

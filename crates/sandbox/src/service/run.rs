@@ -1,0 +1,205 @@
+//! Running something in a sandbox: commands, and code in a language.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::AsyncWriteExt;
+use tokio::time::Instant;
+
+use super::SandboxInfo;
+use super::core::Core;
+use super::execution::Execution;
+use super::files::HeldFiles;
+use super::hold::Hold;
+use super::ledger::Reading;
+use super::lifecycle::Refusal;
+use super::registry::Use;
+use crate::engine::Files;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::EventKind;
+use crate::exec::{ExecRequest, ExecStatus};
+use crate::file::WriteOptions;
+use crate::id::{Owner, SandboxId, SandboxName};
+use crate::output::OutputCaps;
+use crate::path::GuestPath;
+use crate::runner::{Plan, RunCode, Step};
+use crate::spec::{Lifetime, Persistence};
+
+impl Core {
+    pub(super) async fn exec(
+        self: &Arc<Self>,
+        owner: &Owner,
+        id: &SandboxId,
+        request: &ExecRequest,
+    ) -> Result<Execution> {
+        let started = self.start(owner, id, request).await;
+        if let Err(error) = &started {
+            self.emit(owner, id, EventKind::ExecRefused { kind: error.kind() });
+        }
+        started
+    }
+
+    async fn start(self: &Arc<Self>, owner: &Owner, id: &SandboxId, request: &ExecRequest) -> Result<Execution> {
+        if request.terminal.is_some() && !self.capabilities.terminal {
+            return Err(Error::unsupported(format!("the {} engine has no terminals", self.capabilities.name)));
+        }
+        let hold = Hold::take(self, owner, id, Use::Exec(request, &self.settings.quota))?;
+        hold.keep_alive(request.timeout).await?;
+        match self.engine.start(id, request).await {
+            Ok(process) => Ok(Execution::supervise(hold, request, process)),
+            Err(error) => Err(hold.explain(error).await),
+        }
+    }
+
+    pub(super) async fn run_code(self: &Arc<Self>, owner: &Owner, id: &SandboxId, run: RunCode) -> Result<Execution> {
+        let deadline = Instant::now() + run.timeout;
+        let runner = self.settings.runners.find(&run.language)?;
+        self.locate(owner, id)?;
+        // Where the code lies does not follow where it runs: only the sandbox's own directory is sure to be writable.
+        let directory = self.registry.info(owner, id, &self.clock)?.work_directory;
+        let plan = runner.plan(&run, &directory)?;
+        let files = HeldFiles::new(self, owner, id);
+        write_code(&files, &plan).await?;
+        let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: plan.leftover.clone() };
+        if let Some(build) = &plan.build {
+            let captured = self.start_first(owner, id, build, deadline).await?.capture(OutputCaps::default()).await?;
+            if captured.outcome.status != ExecStatus::Exited(0) {
+                return Ok(Execution::ended(&captured));
+            }
+        }
+        let execution = self.start_first(owner, id, &plan.run, deadline).await?;
+        let ended = execution.control.ended();
+        tokio::spawn(async move {
+            ended.await;
+            drop(tidy);
+        });
+        Ok(execution)
+    }
+
+    /// The first of several ways whose program exists. Trying costs nothing when the first one is there.
+    async fn start_first(
+        self: &Arc<Self>,
+        owner: &Owner,
+        id: &SandboxId,
+        step: &Step,
+        deadline: Instant,
+    ) -> Result<Execution> {
+        for request in step.requests(deadline.saturating_duration_since(Instant::now()))? {
+            match self.start(owner, id, &request).await {
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    // Not the program but the place for it may be missing, and then no other program helps.
+                    self.locate(owner, id)?;
+                    if let Some(directory) = &request.work_directory {
+                        HeldFiles::new(self, owner, id).stat(directory).await?;
+                    }
+                }
+                started => return started,
+            }
+        }
+        Err(step.missing())
+    }
+
+    pub(super) async fn renew(
+        self: &Arc<Self>,
+        owner: &Owner,
+        id: &SandboxId,
+        lifetime: Option<Lifetime>,
+    ) -> Result<SandboxInfo> {
+        if let Some(lifetime) = lifetime {
+            self.settings.quota.admit_lifetime(lifetime)?;
+        }
+        let mut hold = Hold::take(self, owner, id, Use::Call)?;
+        match (self.registry.persistence(id), lifetime) {
+            (Some(Persistence::Persistent), Some(lifetime)) => self.renew_record(&mut hold, lifetime).await?,
+            (Some(Persistence::Persistent), None) => {}
+            (Some(Persistence::Ephemeral), Some(_)) => {
+                self.registry.renew(owner, id, lifetime, self.clock.now())?;
+                self.push_deadline(id).await?;
+            }
+            (Some(Persistence::Ephemeral), None) => {
+                self.registry.renew(owner, id, None, self.clock.now())?;
+            }
+            (None, _) => return Err(Refusal::Gone.into()),
+        }
+        hold.keep_alive(Duration::ZERO).await?;
+        self.emit(owner, id, EventKind::Renewed);
+        drop(hold);
+        self.registry.info(owner, id, &self.clock)
+    }
+
+    async fn renew_record(&self, hold: &mut Hold, lifetime: Lifetime) -> Result<()> {
+        let lock = self.ledger.lock(&hold.id).await?;
+        let Reading::Record(mut record) = self.ledger.read(&hold.id)? else {
+            let _ = self.ledger.remove(&hold.id, lock).await;
+            self.lose(&hold.id);
+            return Err(Refusal::Gone.into());
+        };
+        let expiry = self.registry.renew(&hold.owner, &hold.id, Some(lifetime), self.clock.now())?;
+        record.spec.lifetime = lifetime;
+        record.total_until = expiry.total_until;
+        record.boot = self.clock.boot().to_owned();
+        self.ledger.write(&record, &lock).await?;
+        hold.set_expiry(expiry);
+        Ok(())
+    }
+
+    /// By id, or by the name that its owner gave it.
+    pub(super) fn find(&self, owner: &Owner, id_or_name: &str) -> Result<SandboxId> {
+        if let Ok(id) = id_or_name.parse::<SandboxId>() {
+            self.locate(owner, &id)?;
+            return Ok(id);
+        }
+        let Ok(name) = id_or_name.parse::<SandboxName>() else { return Err(Refusal::Gone.into()) };
+        if let Some(id) = self.registry.find_named(owner, &name) {
+            return Ok(id);
+        }
+        let records = self.ledger.scan()?;
+        let named =
+            records.iter().find(|record| record.spec.owner == *owner && record.spec.name.as_ref() == Some(&name));
+        let id = named.map(|record| record.id.clone()).ok_or(Refusal::Gone)?;
+        self.locate(owner, &id)?;
+        Ok(id)
+    }
+
+    pub(super) fn may_have_persistent(&self) -> Result<bool> {
+        Ok(!self.registry.live(Persistence::Persistent).is_empty() || !self.ledger.ids()?.is_empty())
+    }
+}
+
+/// Takes the code away again once nobody needs it, so that runs do not litter the user's files.
+struct Tidy {
+    core: Arc<Core>,
+    id: SandboxId,
+    leftover: GuestPath,
+}
+
+impl Drop for Tidy {
+    fn drop(&mut self) {
+        // A sandbox that is being stopped takes its files with it.
+        if !self.core.registry.is_live(&self.id) {
+            return;
+        }
+        let files = self.core.engine.files(&self.id);
+        let leftover = self.leftover.clone();
+        self.core.runtime.spawn(async move {
+            if let Err(error) = files.remove(&leftover).await {
+                tracing::debug!(path = %leftover, ?error, "the code of a run stays in its sandbox");
+            }
+        });
+    }
+}
+
+async fn write_code(files: &HeldFiles, plan: &Plan) -> Result<()> {
+    let options = WriteOptions { parents: plan.makes_directory, ..WriteOptions::default() };
+    let mut file = files.write(&plan.file, options).await?;
+    let written = async {
+        file.write_all(&plan.code).await?;
+        file.shutdown().await
+    };
+    written.await.map_err(|cause| {
+        Error::limit_exceeded("the code could not be written to the sandbox")
+            .with_hint("its disk may be full")
+            .with_cause(cause)
+    })?;
+    file.commit().await
+}

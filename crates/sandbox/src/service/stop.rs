@@ -1,0 +1,93 @@
+//! Ending a sandbox: kill, verify, remove, then forget. A task of its own does it, whoever waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::core::Core;
+use super::ledger::{Reading, RecordLock, RecordState};
+use super::lifecycle::State;
+use super::registry::StopTicket;
+use crate::error::{Error, Result};
+use crate::event::{EventKind, StopReason};
+use crate::id::SandboxId;
+use crate::spec::Persistence;
+
+/// How long one caller waits for the stop of another.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+impl Core {
+    /// Returns when nothing of it is left.
+    pub(super) async fn end(self: &Arc<Self>, id: &SandboxId, reason: StopReason) -> Result<()> {
+        match self.registry.begin_stop(id, reason)? {
+            StopTicket::Yours => {
+                let (core, id) = (Arc::clone(self), id.clone());
+                let work = tokio::spawn(async move { core.destroy(&id, reason).await });
+                work.await.unwrap_or_else(|cause| {
+                    Err(Error::internal("stopping the sandbox ended without an answer").with_cause(cause))
+                })
+            }
+            StopTicket::Theirs(mut states) => {
+                let gone = tokio::time::timeout(PATIENCE, states.wait_for(|state| *state == State::Gone)).await;
+                gone.map(|_| ()).map_err(|_| Error::unavailable("the sandbox is still being stopped"))
+            }
+        }
+    }
+
+    /// For whoever holds the stop ticket.
+    pub(super) async fn destroy(&self, id: &SandboxId, reason: StopReason) -> Result<()> {
+        let lock = match self.registry.persistence(id) {
+            Some(Persistence::Ephemeral) | None => None,
+            Some(Persistence::Persistent) => match self.ledger.lock(id).await {
+                Ok(lock) => Some(lock),
+                Err(error) => return self.destroyed(id, reason, Err(error)),
+            },
+        };
+        self.destroy_locked(id, reason, lock).await
+    }
+
+    pub(super) async fn destroy_locked(
+        &self,
+        id: &SandboxId,
+        reason: StopReason,
+        lock: Option<RecordLock>,
+    ) -> Result<()> {
+        if let Some(lock) = &lock
+            && let Ok(Reading::Record(mut record)) = self.ledger.read(id)
+        {
+            record.state = RecordState::Stopping;
+            // A full disk must not keep a sandbox alive; recovery then finds a live record without a sandbox.
+            if let Err(error) = self.ledger.write(&record, lock).await {
+                tracing::warn!(%id, ?error, "the intent to stop was not written down");
+            }
+        }
+        let ended = self.engine.destroy(id).await;
+        if ended.is_ok()
+            && let Some(lock) = lock
+            && let Err(error) = self.ledger.remove(id, lock).await
+        {
+            tracing::warn!(%id, ?error, "the record of a stopped sandbox stays until the next sweep");
+        }
+        self.destroyed(id, reason, ended)
+    }
+
+    fn destroyed(&self, id: &SandboxId, reason: StopReason, ended: Result<()>) -> Result<()> {
+        let owner = self.registry.owner(id);
+        match &ended {
+            Ok(()) => {
+                self.registry.destroyed(id);
+                if let Some(owner) = owner {
+                    self.emit(&owner, id, EventKind::Stopped { reason });
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%id, ?error, "the sandbox could not be stopped; it will be tried again");
+                self.registry.not_destroyed(id, self.clock.now());
+                if let Some(owner) = owner {
+                    self.emit(&owner, id, EventKind::StopFailed { reason, kind: error.kind() });
+                }
+                self.poke.notify_one();
+            }
+        }
+        ended
+    }
+}
