@@ -108,6 +108,15 @@ impl Core {
         }
     }
 
+    /// Names and quotas must not count what another process has ended.
+    pub fn lose_ended_elsewhere(&self) {
+        for id in self.registry.live(Persistence::Persistent) {
+            if !self.ledger.has_record(&id) {
+                self.lose(&id);
+            }
+        }
+    }
+
     /// The engine, or another process, has ended it.
     pub fn lose(&self, id: &SandboxId) {
         if let Some(owner) = self.registry.lost(id) {

@@ -116,6 +116,7 @@ impl Core {
         }
 
         let _admission = self.ledger.lock_admission().await?;
+        self.lose_ended_elsewhere();
         let mut elsewhere = Holdings::default();
         for record in self.ledger.scan()?.iter().filter(|record| record.spec.owner == spec.owner) {
             if let Some(name) = &spec.name

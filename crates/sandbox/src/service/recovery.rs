@@ -18,7 +18,6 @@ impl Core {
         // The order matters: what was live here or on disk before the engine was asked, and that the engine then does not
         // know, is gone. The other way round a sandbox made in between would be taken for lost.
         let ephemeral = self.registry.live(Persistence::Ephemeral);
-        let persistent = self.registry.live(Persistence::Persistent);
         let written = self.ledger.ids()?;
         let existing: HashMap<SandboxId, EngineSandbox> =
             self.engine.list().await?.into_iter().map(|sandbox| (sandbox.id.clone(), sandbox)).collect();
@@ -31,13 +30,9 @@ impl Core {
                 tracing::warn!(%id, ?error, "a record could not be brought in line with its sandbox");
             }
         }
-        for id in &persistent {
-            if matches!(self.ledger.read(id)?, Reading::Nothing) {
-                self.lose(id);
-            }
-        }
+        self.lose_ended_elsewhere();
         for sandbox in existing.values() {
-            if sandbox.persistence == Persistence::Persistent && !written.contains(&sandbox.id) {
+            if sandbox.persistence == Persistence::Persistent && !self.ledger.has_record(&sandbox.id) {
                 self.adopt_unwritten(sandbox).await?;
             }
         }

@@ -150,7 +150,9 @@ impl Core {
             return Ok(id);
         }
         let Ok(name) = id_or_name.parse::<SandboxName>() else { return Err(Refusal::Gone.into()) };
-        if let Some(id) = self.registry.find_named(owner, &name) {
+        if let Some(id) = self.registry.find_named(owner, &name)
+            && self.locate(owner, &id).is_ok()
+        {
             return Ok(id);
         }
         let records = self.ledger.scan()?;

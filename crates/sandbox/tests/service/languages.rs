@@ -1,0 +1,86 @@
+use sandbox::{ErrorKind, ExecStatus, ListOptions, OutputCaps, RunCode, SandboxId, SandboxService};
+
+use crate::support::{World, create, kind, owner, seconds, settle, spec};
+
+async fn run(
+    service: &SandboxService,
+    id: &SandboxId,
+    language: &str,
+    code: &str,
+    arguments: &[&str],
+) -> (ExecStatus, String, String) {
+    let mut run = RunCode::new(language, code, seconds(10));
+    run.arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let execution = service.run_code(&owner(), id, run).await.unwrap();
+    let captured = execution.capture(OutputCaps::default()).await.unwrap();
+    (captured.outcome.status, captured.stdout.to_text(), captured.stderr.to_text())
+}
+
+#[tokio::test]
+async fn code_runs_with_its_arguments() {
+    let world = World::new();
+    let service = world.process().await;
+    let info = create(&service, spec()).await;
+    let (status, stdout, _) = run(&service, &info.id, "Bash", "echo $1; pwd; exit 3", &["hi there"]).await;
+    assert_eq!((status, stdout.as_str()), (ExecStatus::Exited(3), "hi there\n/workspace\n"));
+}
+
+#[tokio::test]
+async fn built_code_runs_and_a_failed_build_is_an_outcome() {
+    let world = World::new();
+    let service = world.process().await;
+    let info = create(&service, spec()).await;
+    let (status, stdout, _) = run(&service, &info.id, "c", "echo built", &[]).await;
+    assert_eq!((status, stdout.as_str()), (ExecStatus::Exited(0), "built\n"));
+    let (status, stdout, stderr) = run(&service, &info.id, "c", "syntax error", &[]).await;
+    assert_eq!((status, stdout.as_str()), (ExecStatus::Exited(1), ""));
+    assert!(stderr.contains("syntax error"), "{stderr}");
+}
+
+#[tokio::test]
+async fn a_run_leaves_no_litter() {
+    let world = World::new();
+    let service = world.process().await;
+    let info = create(&service, spec()).await;
+    for (language, code) in [("bash", "echo a"), ("c", "echo b"), ("c", "syntax error"), ("python", "print(1)")] {
+        let run = RunCode::new(language, code, seconds(10));
+        if let Ok(execution) = service.run_code(&owner(), &info.id, run).await {
+            execution.capture(OutputCaps::default()).await.unwrap();
+        }
+        settle().await;
+        let files = service.files(&owner(), &info.id).unwrap();
+        for directory in ["/workspace", "/tmp"] {
+            let options = ListOptions { recursive: true, max_entries: 10 };
+            let listing = files.list(&directory.parse().unwrap(), options).await.unwrap();
+            assert!(listing.entries.is_empty(), "{language}: {listing:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_language_that_the_image_lacks_says_what_to_do() {
+    let world = World::new();
+    let service = world.process().await;
+    let info = create(&service, spec()).await;
+    let error = service.run_code(&owner(), &info.id, RunCode::new("ruby", "puts 1", seconds(1))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.hint().unwrap().contains("apt: ruby"));
+    let error = service.run_code(&owner(), &info.id, RunCode::new("rubi", "puts 1", seconds(1))).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.hint().unwrap().contains("did you mean ruby"));
+}
+
+#[tokio::test]
+async fn a_missing_directory_is_not_taken_for_a_missing_language() {
+    let world = World::new();
+    let service = world.process().await;
+    let info = create(&service, spec()).await;
+    let mut run = RunCode::new("bash", "pwd", seconds(1));
+    run.work_directory = Some("/nowhere".parse().unwrap());
+    let error = service.run_code(&owner(), &info.id, run).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(error.message().contains("/nowhere"), "{error}");
+    world.host.kill(&info.id);
+    let run = RunCode::new("bash", "pwd", seconds(1));
+    assert_eq!(kind(service.run_code(&owner(), &info.id, run).await), ErrorKind::NotFound);
+}

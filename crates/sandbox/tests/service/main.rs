@@ -1,0 +1,10 @@
+//! The service on the fake engine: what it promises to its callers, with failures, delays and races put in.
+
+mod expiry;
+mod languages;
+mod life;
+mod output;
+mod persistence;
+mod quotas;
+mod support;
+mod vanishing;
