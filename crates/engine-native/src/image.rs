@@ -5,12 +5,26 @@ mod etc;
 mod host;
 mod interpreters;
 mod prefix;
+mod tree;
 
 use std::path::{Path, PathBuf};
 
-use sandbox::{Error, GuestPath, Result};
+use sandbox::{Error, GuestPath, Image, Result};
 
 pub use host::host_tree;
+
+/// The root tree of an image. What it takes to make it is kept below `state_directory`.
+///
+/// The first time it may take as long as unpacking an archive or starting every interpreter of the host, so it belongs
+/// on a thread that may block; after that some hundred microseconds.
+pub fn resolve(image: &Image, state_directory: &Path) -> Result<RootTree> {
+    let store = state_directory.join("images");
+    match image {
+        Image::Host => host_tree(&store),
+        Image::Directory(path) => tree::directory_tree(path, state_directory),
+        Image::Archive(path) => tree::archive_tree(path, state_directory, &store),
+    }
+}
 
 /// The user that programs run as, and its names in the made-up `/etc`.
 pub const USER_ID: u32 = 1000;

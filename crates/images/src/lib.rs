@@ -3,13 +3,17 @@
 //! Works with the rights of whoever calls it and asks for no more: it mounts nothing, gives no file away, and knows
 //! nothing of sandboxes. What a tree is used for is decided by its callers.
 
+pub mod archive;
 pub mod confined;
 pub mod digest;
 pub mod error;
+mod meter;
 pub mod stamp;
 pub mod store;
+pub mod unpack;
 
 pub use confined::Directory;
 pub use digest::Digest;
 pub use error::{Error, Result};
 pub use store::Store;
+pub use unpack::{Limits, Links, Summary, extract, unpack};

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,12 @@ impl Identity {
             changed: (found.ctime(), found.ctime_nsec()),
         })
     }
+
+    fn changed_at(&self) -> SystemTime {
+        let (seconds, nanoseconds) = self.changed;
+        let seconds = Duration::from_secs(seconds.try_into().unwrap_or(0));
+        SystemTime::UNIX_EPOCH + seconds + Duration::from_nanos(nanoseconds.try_into().unwrap_or(0))
+    }
 }
 
 /// Everything that an answer was derived from.
@@ -38,13 +45,20 @@ impl Identity {
 pub struct Stamps {
     variables: BTreeMap<String, Option<OsString>>,
     paths: BTreeMap<PathBuf, Option<Identity>>,
+    /// Something had only just changed when it was looked at.
+    unsettled: bool,
 }
+
+/// Clocks of file systems tick every few milliseconds, and a second change within one tick cannot be seen.
+const TICK: Duration = Duration::from_millis(20);
 
 impl Stamps {
     /// Must be called before the thing is looked at, so that a change in between is noticed the next time.
     pub fn path(&mut self, path: impl Into<PathBuf>) {
         let path = path.into();
+        let now = SystemTime::now();
         let identity = Identity::of(&path);
+        self.unsettled |= identity.as_ref().is_some_and(|identity| identity.changed_at() + TICK > now);
         self.paths.entry(path).or_insert(identity);
     }
 
@@ -64,9 +78,12 @@ pub fn load<T: DeserializeOwned>(path: &Path) -> Option<T> {
     (entry.version == env!("CARGO_PKG_VERSION") && entry.stamps.still_hold()).then_some(entry.answer)
 }
 
-/// Keeps an answer, whole or not at all.
+/// Keeps an answer, whole or not at all. One about things that have only just changed is not kept.
 pub fn save<T: Serialize>(path: &Path, stamps: &Stamps, answer: &T) -> io::Result<()> {
     static SAVED: AtomicU64 = AtomicU64::new(0);
+    if stamps.unsettled {
+        return Ok(());
+    }
     let entry = EntryRef { version: env!("CARGO_PKG_VERSION"), stamps, answer };
     let bytes = serde_json::to_vec(&entry).map_err(io::Error::other)?;
     let unique = format!("{}-{}.new", std::process::id(), SAVED.fetch_add(1, Ordering::Relaxed));
@@ -103,6 +120,7 @@ mod tests {
         let cache = place.path().join("cache.json");
         std::fs::write(&watched, "1").unwrap();
         let keep = || {
+            std::thread::sleep(2 * TICK);
             let mut stamps = Stamps::default();
             stamps.path(&watched);
             stamps.path(&absent);
@@ -118,6 +136,11 @@ mod tests {
         assert_eq!(load::<String>(&cache), None);
         keep();
         assert_eq!(load::<u32>(&cache), None, "an answer of another shape");
+        std::fs::write(&watched, "123").unwrap();
+        let mut stamps = Stamps::default();
+        stamps.path(&watched);
+        save(&cache, &stamps, &"too early".to_owned()).unwrap();
+        assert_eq!(load::<String>(&cache), None);
         for garbage in ["", "{", "null", "[]"] {
             std::fs::write(&cache, garbage).unwrap();
             assert_eq!(load::<String>(&cache), None, "{garbage:?}");

@@ -40,14 +40,19 @@ impl Store {
         let roots = directory
             .descend([constant(ROOTS)], Missing::Create)
             .map_err(Error::io(format!("opening {ROOTS} in {shown}")))?;
-        Ok(Self { path: path.join(ROOTS), roots })
+        Ok(Self { path: path.to_owned(), roots })
+    }
+
+    /// Where the store itself is.
+    pub fn directory(&self) -> &Path {
+        &self.path
     }
 
     /// The finished tree of this digest.
     pub fn get(&self, digest: Digest) -> Result<Option<PathBuf>> {
         let name = digest.to_string();
         let stat = self.roots.stat(constant(&name)).map_err(Error::io(format!("looking for {name}")))?;
-        Ok(stat.filter(is_directory).map(|_| self.path.join(name)))
+        Ok(stat.filter(is_directory).map(|_| self.path.join(ROOTS).join(name)))
     }
 
     /// The finished tree of this digest, filled by `make` if nobody has done so before.
@@ -69,7 +74,7 @@ impl Store {
             .fill(constant(&unfinished), make)
             .and_then(|()| self.roots.publish(constant(&unfinished), constant(&finished)).map_err(Error::io(making())));
         match made {
-            Ok(()) => Ok(self.path.join(finished)),
+            Ok(()) => Ok(self.path.join(ROOTS).join(finished)),
             Err(error) => {
                 // What cannot be removed now is removed by the next one to make this tree, or by a sweep.
                 let _ = self.roots.remove_tree(constant(&unfinished));
