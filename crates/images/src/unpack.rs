@@ -72,6 +72,7 @@ pub fn unpack(reader: impl Read, destination: &Directory, limits: &Limits, links
         made: HashSet::new(),
         summary: Summary::default(),
         meter: meter.clone(),
+        buffer: vec![0; 128 * 1024],
     };
     let mut entries = archive.entries().map_err(|error| meter.explain(error))?;
     loop {
@@ -119,6 +120,7 @@ struct Unpacking<'a> {
     made: HashSet<(u64, u64)>,
     summary: Summary,
     meter: Meter,
+    buffer: Vec<u8>,
 }
 
 impl Unpacking<'_> {
@@ -208,17 +210,16 @@ impl Unpacking<'_> {
         rustix::fs::futimens(&file, &times).map_err(|error| doing()(error.into()))
     }
 
-    fn copy<R: Read>(&self, entry: &mut Entry<'_, R>, file: &mut File, place: &Place<'_>) -> Result<u64> {
-        let mut buffer = vec![0; 128 * 1024];
+    fn copy<R: Read>(&mut self, entry: &mut Entry<'_, R>, file: &mut File, place: &Place<'_>) -> Result<u64> {
         let mut written = 0;
         loop {
-            let count = match entry.read(&mut buffer) {
+            let count = match entry.read(&mut self.buffer) {
                 Ok(0) => return Ok(written),
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(self.meter.explain(error)),
             };
-            file.write_all(&buffer[..count]).map_err(Error::io(format!("writing {place}")))?;
+            file.write_all(&self.buffer[..count]).map_err(Error::io(format!("writing {place}")))?;
             written += count as u64;
         }
     }
