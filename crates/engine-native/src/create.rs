@@ -111,9 +111,9 @@ impl Shared {
             return Ok(layout);
         }
         let (image, work_directory) = key.clone();
-        let (cache, skeletons) = (self.places.cache.clone(), self.places.skeletons.clone());
+        let (state, skeletons) = (self.places.state.clone(), self.places.skeletons.clone());
         let prepared = tokio::task::spawn_blocking(move || {
-            let tree = image::resolve(&image, &cache)?;
+            let tree = image::resolve(&image, &state)?;
             skeleton::prepare(tree, &skeletons, &work_directory)
                 .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))
         });

@@ -86,13 +86,3 @@ fn image_error(error: images::Error) -> Error {
         images::Error::Io { .. } => Error::unavailable("the store of images cannot be used").with_cause(error),
     }
 }
-
-/// The tree of an image.
-pub fn resolve(image: &sandbox::Image, cache_directory: &Path) -> Result<RootTree> {
-    match image {
-        sandbox::Image::Host => host_tree(cache_directory),
-        sandbox::Image::Directory(_) | sandbox::Image::Archive(_) => {
-            Err(Error::unsupported("only the host image can be used yet"))
-        }
-    }
-}

@@ -16,7 +16,8 @@ pub struct Places {
     /// Records of persistent sandboxes.
     pub records: PathBuf,
     pub skeletons: PathBuf,
-    pub cache: PathBuf,
+    /// The store of images is below it.
+    pub state: PathBuf,
     /// Sockets of persistent sandboxes. Not below the state directory, whose path may be too long for a socket.
     pub sockets: PathBuf,
     pub id_locks: PathBuf,
@@ -29,16 +30,14 @@ impl Places {
         let places = Self {
             records: state.join("native"),
             skeletons: state.join("skeletons"),
-            cache: state.join("cache"),
+            state: state.to_owned(),
             sockets: runtime.join("sockets"),
             id_locks: runtime.join("ids"),
             instances: runtime.join("instances"),
         };
         private_directory(state)?;
         private_directory(&runtime)?;
-        for directory in
-            [&places.records, &places.skeletons, &places.cache, &places.sockets, &places.id_locks, &places.instances]
-        {
+        for directory in [&places.records, &places.skeletons, &places.sockets, &places.id_locks, &places.instances] {
             private_directory(directory)?;
         }
         Ok(places)

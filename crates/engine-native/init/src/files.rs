@@ -146,7 +146,7 @@ fn convert(stat: &rustix::fs::Stat) -> Stat {
         kind,
         bytes: stat.st_size as u64,
         mode: stat.st_mode & 0o777,
-        modified_seconds: stat.st_mtime as i64,
+        modified_seconds: stat.st_mtime,
         modified_nanoseconds: stat.st_mtime_nsec as u32,
     }
 }

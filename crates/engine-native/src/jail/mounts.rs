@@ -222,17 +222,17 @@ fn file_system(kind: &str, options: &[(&str, String)], extra: MountAttrFlags) ->
     }
     fsconfig_create(&context).map_err(StepError::about(kind))?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | extra;
-    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(StepError::about(kind))?)
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(StepError::about(kind))
 }
 
 fn clone_tree(directory: &OwnedFd, path: &str) -> Result<OwnedFd, StepError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-    Ok(open_tree(directory, path, flags).map_err(StepError::about(path))?)
+    open_tree(directory, path, flags).map_err(StepError::about(path))
 }
 
 fn attach(mount: &OwnedFd, directory: impl AsFd, path: &str) -> Result<(), StepError> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    Ok(move_mount(mount, "", directory, path, flags).map_err(StepError::about(path))?)
+    move_mount(mount, "", directory, path, flags).map_err(StepError::about(path))
 }
 
 fn attach_on(mount: &OwnedFd, target: &OwnedFd) -> Result<(), StepError> {
