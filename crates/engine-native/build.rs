@@ -16,8 +16,13 @@ fn main() {
     let variable = |name: &str| env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"));
     let target = variable("TARGET");
     let directory = PathBuf::from(variable("OUT_DIR")).join("init");
-    let status = Command::new(variable("CARGO"))
-        .args(["build", "--quiet", "--package", "sandpen-init", "--profile", "init", "--target", &target])
+    let mut command = Command::new(variable("CARGO"));
+    command.args(["build", "--quiet"]);
+    if env::var_os("CARGO_FEATURE_WEAKEN").is_some() {
+        command.args(["--features", "weaken"]);
+    }
+    let status = command
+        .args(["--package", "sandpen-init", "--profile", "init", "--target", &target])
         .arg("--manifest-path")
         .arg(PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("init/Cargo.toml"))
         .arg("--target-dir")

@@ -32,6 +32,7 @@ pub struct Plan {
     pub mounts: Vec<Mount>,
     pub no_new_privileges: bool,
     pub drop_capabilities: bool,
+    pub close_descriptors: bool,
     pub landlock: Option<Landlock>,
     /// Whether the filter is installed; its instructions are the same for all and sent once.
     pub seccomp: bool,
@@ -208,6 +209,8 @@ pub fn plan(request: &Request<'_>) -> Plan {
     if !has(Layer::PivotedRoot) {
         mounts.push(Mount::Bind { source: source(PathBuf::from("/")), target: "/mnt".to_owned() });
     }
+    // Closed to the sandbox's user: process 1 keeps the output of detached commands there.
+    mounts.push(Mount::Writable { target: "/run".to_owned(), mode: 0o700, owner: DirectoryOwner::Root });
     mounts.push(Mount::Writable { target: "/tmp".to_owned(), mode: 0o1777, owner: DirectoryOwner::Root });
     mounts.push(Mount::Writable { target: home.clone(), mode: 0o755, owner: DirectoryOwner::User });
     mounts.push(Mount::Writable { target: work_directory.clone(), mode: 0o755, owner: DirectoryOwner::User });
@@ -241,6 +244,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         mounts,
         no_new_privileges: has(Layer::NoNewPrivileges),
         drop_capabilities: has(Layer::NoCapabilities),
+        close_descriptors: has(Layer::Descriptors),
         seccomp: has(Layer::Seccomp),
         rlimits: if has(Layer::Rlimits) { rlimits(&limits) } else { Vec::new() },
         init: match request.spec.persistence {
@@ -266,7 +270,7 @@ fn namespaces(walls: &BTreeSet<Layer>) -> u64 {
 }
 
 fn writable(request: &Request<'_>, home: String, work_directory: String) -> Vec<String> {
-    let mut writable = vec!["/dev".to_owned(), "/tmp".to_owned(), home, work_directory];
+    let mut writable = vec!["/dev".to_owned(), "/run".to_owned(), "/tmp".to_owned(), home, work_directory];
     if request.root.lower.is_some() {
         // The image's own rights decide there; what remains closed is what is mounted over it.
         writable
@@ -292,3 +296,7 @@ pub fn mount_points(work_directory: &GuestPath) -> Vec<String> {
     let work_directory = String::from_utf8_lossy(work_directory.as_bytes()).into_owned();
     fixed.iter().map(|path| (*path).to_owned()).chain([work_directory]).collect()
 }
+
+#[cfg(test)]
+#[path = "plan_tests.rs"]
+mod tests;

@@ -14,6 +14,7 @@ use rustix::termios::Winsize;
 use crate::identity;
 use crate::syscall::{self, Forked, Reaped};
 use crate::tree;
+use crate::weaken;
 use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, Terminal, ToExec};
 
 type Failure = (ExecStage, i32);
@@ -122,6 +123,10 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         rustix::process::chdir(&directory).map_err(failed(ExecStage::WorkDirectory))?;
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         syscall::reset_signals();
+        if weaken::is_asked(weaken::LEAK_DESCRIPTOR) {
+            let root = rustix::fs::open("/", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
+            std::mem::forget(root);
+        }
         Ok(())
     };
     let run = || -> Result<Failure, Failure> {

@@ -14,6 +14,7 @@ mod serve;
 #[path = "../../src/syscall.rs"]
 mod syscall;
 mod tree;
+mod weaken;
 #[path = "../../src/wire.rs"]
 mod wire;
 
@@ -23,7 +24,7 @@ use std::time::Duration;
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mode = match (arguments.next().as_deref(), arguments.next().and_then(|text| text.parse().ok())) {
-        (Some("attached"), None) => serve::Mode::Attached,
+        (Some("attached"), _) => serve::Mode::Attached,
         (Some("listening"), Some(idle)) => serve::Mode::Listening { idle: Duration::from_millis(idle) },
         _ => std::process::exit(2),
     };

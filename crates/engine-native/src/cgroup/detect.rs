@@ -67,7 +67,7 @@ fn place(controller: Controller, hierarchies: &[Hierarchy]) -> Result<Place, (St
         }
     }
     Err((
-        format!("this user may not make groups below {}", hierarchy.own.display()),
+        "this user may not make cgroups here".to_owned(),
         "run as root, or under `systemd-run --user --scope -p Delegate=yes`".to_owned(),
     ))
 }

@@ -194,7 +194,7 @@ impl Jail {
         let Some(target) = present(self.target(target))? else { return Ok(()) };
         let stat = rustix::fs::fstat(&target)?;
         let cover = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => "run",
+            FileType::Directory => "mnt",
             _ => "dev/null",
         };
         attach_on(&clone_tree(self.root()?, cover)?, &target)

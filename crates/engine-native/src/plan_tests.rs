@@ -1,0 +1,110 @@
+use std::path::PathBuf;
+
+use sandbox::{ByteSize, Layer, Limits, Owner, Persistence, SandboxSpec};
+
+use super::{Identity, Init, Mount, Plan, Request, Root, plan};
+use crate::cgroup::{Controller, Place, Version};
+use crate::image::Bind;
+use crate::skeleton::RootLayout;
+
+fn layout(lower: Option<&str>) -> RootLayout {
+    RootLayout {
+        skeleton: PathBuf::from("/state/skeletons/1"),
+        lower: lower.map(PathBuf::from),
+        binds: vec![Bind { source: PathBuf::from("/usr"), target: "/usr".parse().unwrap() }],
+        search_path: "/usr/bin".to_owned(),
+        environment: Vec::new(),
+    }
+}
+
+fn make(spec: &SandboxSpec, lower: Option<&str>, without: &[Layer], single_id: bool) -> Plan {
+    let places = Controller::ALL.map(|controller| Place {
+        controller,
+        version: Version::V1,
+        parent: PathBuf::from("/cgroup").join(format!("{controller:?}").to_lowercase()),
+    });
+    plan(&Request {
+        id: &"sb-23456789abcdefgh".parse().unwrap(),
+        spec,
+        instance: "in-23456789abcdefgh",
+        root: &layout(lower),
+        places: &places,
+        walls: &Layer::ALL.iter().copied().filter(|layer| !without.contains(layer)).collect(),
+        single_id,
+        socket: PathBuf::from("/run/sandpen/sockets/sb-23456789abcdefgh"),
+    })
+}
+
+/// The whole of a usual plan. A change of it is a change of what stands around every sandbox, and must show in a review.
+#[test]
+fn the_usual_plan_is_the_golden_one() {
+    let plan = make(&SandboxSpec::new(Owner::local()), None, &[], false);
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/plan.txt");
+    let text = format!("{plan:#?}\n");
+    if std::env::var_os("SANDPEN_BLESS").is_some() {
+        std::fs::write(golden, &text).unwrap();
+    }
+    let expected = std::fs::read_to_string(golden).unwrap_or_default();
+    assert!(text == expected, "the plan differs from golden/plan.txt; run with SANDPEN_BLESS=1 and look at the change");
+}
+
+#[test]
+fn every_layer_that_is_left_out_changes_the_plan() {
+    let spec = SandboxSpec::new(Owner::local());
+    let whole = make(&spec, None, &[], false);
+    for &layer in Layer::ALL {
+        // The limits are carried by controllers, which the caller leaves out with their layer.
+        if matches!(layer, Layer::MemoryLimit | Layer::ProcessLimit | Layer::CpuLimit) {
+            continue;
+        }
+        assert_ne!(make(&spec, None, &[layer], false), whole, "{layer} has no effect");
+    }
+}
+
+#[test]
+fn a_host_tree_is_only_ever_bound_read_only() {
+    let plan = make(&SandboxSpec::new(Owner::local()), None, &[], false);
+    let writable: Vec<_> = plan
+        .mounts
+        .iter()
+        .filter_map(|mount| match mount {
+            Mount::Writable { target, .. } => Some(target.as_str()),
+            Mount::Bind { .. }
+            | Mount::Processes { .. }
+            | Mount::Devices { .. }
+            | Mount::Hidden { .. }
+            | Mount::ReadOnly { .. } => None,
+        })
+        .collect();
+    assert_eq!(writable, ["/run", "/tmp", "/home/sandbox", "/workspace"]);
+}
+
+#[test]
+fn an_image_lies_below_the_skeleton() {
+    let plan = make(&SandboxSpec::new(Owner::local()), Some("/images/alpine"), &[], false);
+    assert_eq!(plan.root, Root::Overlay { sources: vec![0, 1] });
+    assert_eq!(plan.sources[..2], [PathBuf::from("/state/skeletons/1"), PathBuf::from("/images/alpine")]);
+}
+
+#[test]
+fn files_in_memory_cannot_be_promised_more_than_the_memory() {
+    let mut spec = SandboxSpec::new(Owner::local());
+    spec.limits = Limits { memory: ByteSize::mebibytes(100), disk: ByteSize::mebibytes(1000), ..Limits::default() };
+    assert_eq!(make(&spec, None, &[], false).scratch.bytes, Some(75 << 20));
+    spec.limits.disk = ByteSize::mebibytes(10);
+    assert_eq!(make(&spec, None, &[], false).scratch.bytes, Some(10 << 20));
+}
+
+#[test]
+fn without_a_range_of_ids_there_is_only_the_users_own() {
+    let spec = SandboxSpec::new(Owner::local());
+    assert_eq!(make(&spec, None, &[], false).identity, Identity::OwnRange);
+    assert_eq!(make(&spec, None, &[Layer::UidRange], true).identity, Identity::Single);
+}
+
+#[test]
+fn a_persistent_sandbox_listens() {
+    let mut spec = SandboxSpec::new(Owner::local());
+    spec.persistence = Persistence::Persistent;
+    assert!(matches!(make(&spec, None, &[], false).init, Init::Listening { idle_milliseconds: 600_000, .. }));
+}
