@@ -290,7 +290,7 @@ fn a_size_that_is_only_announced_is_refused_at_once() {
 
 #[test]
 fn bombs_go_off_outside() {
-    let zeros = "\0".repeat(64 << 20);
+    let zeros = "\0".repeat(20 << 20);
     let bomb = gzip(&Archive::new().file("zeros", &zeros).bytes());
     assert!(bomb.len() < 100_000);
     too_much(&bomb, Limits::default());

@@ -54,7 +54,10 @@ const COPIED: [&str; 25] = [
 const COPIED_OF_SSL: [&str; 3] = ["ssl/cert.pem", "ssl/certs", "ssl/openssl.cnf"];
 
 /// Settings that interpreters of distributions read through links from `/usr`: `java-17-openjdk`, `python3.11`, `php`.
-const COPIED_IF_NAMED: [&str; 5] = ["java", "perl", "php", "python3", "R"];
+const COPIED_IF_NAMED: [&str; 6] = ["java", "java-", "perl", "php", "python3", "R"];
+
+/// Of the settings of PHP, those of servers, in which people put passwords.
+const OF_SERVERS: [&str; 3] = ["apache2", "cgi", "fpm"];
 
 /// Files, links and directories below `/etc`.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -129,9 +132,8 @@ pub fn describe(root: &Path, stamps: &mut Stamps) -> Result<Etc> {
             let name = path.file_name().unwrap_or_default().as_bytes();
             COPIED_IF_NAMED.iter().any(|known| {
                 let rest = name.strip_prefix(known.as_bytes());
-                rest.is_some_and(|rest| {
-                    rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') || rest.starts_with(b"-")
-                })
+                let is_version = |rest: &[u8]| rest.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.');
+                rest.is_some_and(|rest| known.ends_with('-') || is_version(rest))
             })
         })
         .collect();
@@ -193,7 +195,9 @@ impl Copy<'_> {
         }
         let Ok(found) = real.symlink_metadata() else { return Ok(()) };
         self.entries += 1;
-        if self.entries > MOST_ENTRIES || depth > DEEPEST {
+        let name = path.file_name().unwrap_or_default();
+        let of_server = path.starts_with("/etc/php") && OF_SERVERS.iter().any(|server| name == *server);
+        if of_server || self.entries > MOST_ENTRIES || depth > DEEPEST {
             return Ok(());
         }
         if found.is_symlink() {
@@ -309,9 +313,15 @@ mod tests {
         write(root, "etc/java-17-openjdk/management/jmxremote.password", "x", 0o600);
         write(root, "etc/java-17-openjdk/net.properties", "x", 0o644);
         write(root, "etc/javascript-common/x.conf", "x", 0o644);
+        write(root, "etc/php-fpm.d/www.conf", "env[PASSWORD] = token", 0o644);
+        write(root, "etc/php/8.2/fpm/pool.d/www.conf", "env[PASSWORD] = token", 0o644);
+        write(root, "etc/php/8.2/cli/php.ini", "x", 0o644);
         let etc = describe(root, &mut Stamps::default()).unwrap();
         let copied: Vec<String> = paths(&etc).into_iter().filter(|path| path.matches('/').count() > 2).collect();
-        assert_eq!(copied, ["/etc/ssl/certs/ca.crt", "/etc/java-17-openjdk/net.properties"]);
+        assert_eq!(
+            copied,
+            ["/etc/ssl/certs/ca.crt", "/etc/java-17-openjdk/net.properties", "/etc/php/8.2/cli/php.ini"]
+        );
         let all: Vec<u8> = etc.files.iter().flat_map(|file| file.contents.clone()).collect();
         let all = String::from_utf8(all).unwrap();
         for secret in ["ada", "database", "token", "$6$"] {

@@ -1,6 +1,7 @@
 //! The policy as data: read from JSON, resolved to the numbers of one architecture, and able to answer by itself.
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use serde::Deserialize;
@@ -138,28 +139,33 @@ impl Condition {
     }
 }
 
+/// Names are borrowed from the text: this is read whenever a server starts, and most of it is names.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Allowed {
-    reason: String,
-    calls: Vec<String>,
+struct Allowed<'a> {
+    #[serde(borrow)]
+    reason: Cow<'a, str>,
+    calls: Vec<&'a str>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Refused {
+struct Refused<'a> {
     answer: Answer,
-    reason: String,
-    calls: Vec<String>,
+    #[serde(borrow)]
+    reason: Cow<'a, str>,
+    calls: Vec<&'a str>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Document {
+struct Document<'a> {
     unknown: Answer,
-    allowed: Vec<Allowed>,
+    #[serde(borrow)]
+    allowed: Vec<Allowed<'a>>,
     conditional: Vec<Condition>,
-    refused: Vec<Refused>,
+    #[serde(borrow)]
+    refused: Vec<Refused<'a>>,
 }
 
 /// What the policy says about one system call.
@@ -182,8 +188,14 @@ pub struct Policy {
     architecture: Architecture,
     unknown: Answer,
     conditions: Vec<Condition>,
-    entries: BTreeMap<u32, Entry>,
-    names: BTreeMap<u32, &'static str>,
+    /// By number.
+    calls: Vec<Option<Call>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    name: &'static str,
+    entry: Entry,
 }
 
 /// A mistake in the policy itself, which a test finds before anybody else does.
@@ -206,48 +218,18 @@ impl Policy {
     pub(super) fn parse(json: &str, architecture: Architecture) -> Result<Self, PolicyError> {
         let document: Document = serde_json::from_str(json).map_err(|error| PolicyError(error.to_string()))?;
         document.conditional.iter().try_for_each(Condition::validate)?;
-        let numbers = numbers(architecture)?;
-        let mut policy = Self {
-            architecture,
-            unknown: document.unknown,
-            conditions: document.conditional,
-            entries: BTreeMap::new(),
-            names: numbers.iter().filter_map(|(name, number)| Some(((*number)?, *name))).collect(),
-        };
-        let mut named: BTreeMap<&str, &str> = BTreeMap::new();
-        let groups = document
-            .allowed
-            .iter()
-            .map(|group| (Entry::Always(Answer::Allow), &group.reason, &group.calls))
-            .chain(document.refused.iter().map(|group| (Entry::Always(group.answer), &group.reason, &group.calls)))
-            .chain(
-                policy
-                    .conditions
-                    .iter()
-                    .enumerate()
-                    .map(|(index, condition)| (Entry::Depends(index), &condition.reason, &condition.calls)),
-            );
-        for (entry, reason, calls) in groups {
-            if reason.is_empty() {
-                return Err(PolicyError(format!("no reason is given for {calls:?}")));
-            }
-            for call in calls {
-                if named.insert(call, reason).is_some() {
-                    return Err(PolicyError(format!("{call} is named twice")));
-                }
-                match numbers.get(call.as_str()) {
-                    None => return Err(PolicyError(format!("there is no system call {call}"))),
-                    Some(None) => {}
-                    Some(Some(number)) => {
-                        policy.entries.insert(*number, entry);
-                    }
-                }
-            }
+        let mut known = Known::read(architecture)?;
+        for group in &document.allowed {
+            known.answer(Entry::Always(Answer::Allow), &group.reason, &group.calls)?;
         }
-        match numbers.keys().find(|name| !named.contains_key(*name)) {
-            Some(name) => Err(PolicyError(format!("nothing is said about {name}"))),
-            None => Ok(policy),
+        for group in &document.refused {
+            known.answer(Entry::Always(group.answer), &group.reason, &group.calls)?;
         }
+        for (index, condition) in document.conditional.iter().enumerate() {
+            known.answer(Entry::Depends(index), &condition.reason, &condition.calls)?;
+        }
+        let calls = known.finish()?;
+        Ok(Self { architecture, unknown: document.unknown, conditions: document.conditional, calls })
     }
 
     pub fn architecture(&self) -> Architecture {
@@ -261,23 +243,27 @@ impl Policy {
 
     /// Numbers with a rule, in order.
     pub fn numbers(&self) -> impl Iterator<Item = u32> {
-        self.entries.keys().copied()
+        (0..).zip(&self.calls).filter(|(_, call)| call.is_some()).map(|(number, _)| number)
     }
 
     pub fn name(&self, number: u32) -> Option<&'static str> {
-        self.names.get(&number).copied()
+        self.call(number).map(|call| call.name)
     }
 
     pub fn number(&self, name: &str) -> Option<u32> {
-        self.names.iter().find(|(_, known)| **known == name).map(|(number, _)| *number)
+        self.numbers().find(|number| self.name(*number) == Some(name))
     }
 
     pub fn rule(&self, number: u32) -> Rule<'_> {
-        match self.entries.get(&number) {
+        match self.call(number).map(|call| call.entry) {
             None => Rule::Always(self.unknown),
-            Some(Entry::Always(answer)) => Rule::Always(*answer),
-            Some(Entry::Depends(index)) => Rule::Depends(&self.conditions[*index]),
+            Some(Entry::Always(answer)) => Rule::Always(answer),
+            Some(Entry::Depends(index)) => Rule::Depends(&self.conditions[index]),
         }
+    }
+
+    fn call(&self, number: u32) -> Option<Call> {
+        self.calls.get(number as usize).copied().flatten()
     }
 
     /// What the policy means for one call, worked out without the filter; the two are compared by tests.
@@ -292,19 +278,57 @@ impl Policy {
     }
 }
 
-fn numbers(architecture: Architecture) -> Result<BTreeMap<&'static str, Option<u32>>, PolicyError> {
-    let mut numbers = BTreeMap::new();
-    for line in NUMBERS.lines().filter(|line| !line.starts_with('#')) {
-        let wrong = || PolicyError(format!("{line:?} is not a name with two numbers"));
-        let columns: Vec<&str> = line.split(' ').collect();
-        if columns.len() != 3 {
-            return Err(wrong());
+/// All calls that Linux has, while answers are given to them.
+struct Known {
+    calls: HashMap<&'static str, (Option<usize>, Option<Entry>)>,
+}
+
+impl Known {
+    fn read(architecture: Architecture) -> Result<Self, PolicyError> {
+        let mut calls = HashMap::with_capacity(512);
+        for line in NUMBERS.lines().filter(|line| !line.starts_with('#')) {
+            let wrong = || PolicyError(format!("{line:?} is not a name with two numbers"));
+            let mut columns = line.split(' ');
+            let name = columns.next().ok_or_else(wrong)?;
+            let number = match columns.nth(architecture.column() - 1).ok_or_else(wrong)? {
+                "-" => None,
+                digits => Some(digits.parse().map_err(|_| wrong())?),
+            };
+            calls.insert(name, (number, None));
         }
-        let number = match columns[architecture.column()] {
-            "-" => None,
-            digits => Some(digits.parse().map_err(|_| wrong())?),
-        };
-        numbers.insert(columns[0], number);
+        Ok(Self { calls })
     }
-    Ok(numbers)
+
+    fn answer(
+        &mut self,
+        entry: Entry,
+        reason: &str,
+        names: &[impl AsRef<str> + fmt::Debug],
+    ) -> Result<(), PolicyError> {
+        if reason.is_empty() {
+            return Err(PolicyError(format!("no reason is given for {names:?}")));
+        }
+        for name in names.iter().map(AsRef::as_ref) {
+            match self.calls.get_mut(name) {
+                None => return Err(PolicyError(format!("there is no system call {name}"))),
+                Some((_, Some(_))) => return Err(PolicyError(format!("{name} is named twice"))),
+                Some((_, unanswered)) => *unanswered = Some(entry),
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<Vec<Option<Call>>, PolicyError> {
+        let mut calls = Vec::new();
+        for (name, (number, entry)) in self.calls {
+            let entry = entry.ok_or_else(|| PolicyError(format!("nothing is said about {name}")))?;
+            // A call that this architecture never had needs no answer here.
+            let Some(number) = number else { continue };
+            if calls.len() <= number {
+                calls.resize(number + 1, None);
+            }
+            calls[number] = Some(Call { name, entry });
+        }
+        Ok(calls)
+    }
 }
