@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::ExecRequest;
 use crate::id::SandboxId;
 use crate::isolation::{IsolationReport, Layer, LayerReport, LayerState};
-use crate::spec::{Persistence, SandboxSpec};
+use crate::spec::{Image, Persistence, SandboxSpec};
 
 mod archive;
 mod files;
@@ -201,6 +201,11 @@ impl Engine for FakeEngine {
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         self.shared.enter(Operation::Create).await?;
+        match &spec.image {
+            Image::Host => {}
+            Image::Directory(path) | Image::Archive(path) if path.exists() => {}
+            Image::Directory(_) | Image::Archive(_) => return Err(Error::not_found("there is no such image")),
+        }
         let (deadline, mut deadlines) = watch::channel(None);
         let sandbox = Arc::new(FakeSandbox {
             spec: spec.clone(),
