@@ -107,6 +107,8 @@ fn system_failure(errno: i32, path: &GuestPath) -> Error {
             .with_hint("delete files, or create a sandbox with more disk and memory"),
         libc::ENOTDIR => Error::invalid_input(format!("a part of {path} is not a directory")),
         libc::EISDIR => Error::invalid_input(format!("{path} is a directory")),
+        libc::EINVAL => Error::invalid_input(format!("{path} cannot be used like this")),
+        libc::ENOTEMPTY => Error::invalid_input(format!("{path} is not empty")),
         libc::ELOOP => Error::invalid_input(format!("{path} leads through too many links")),
         libc::ENAMETOOLONG => Error::invalid_input(format!("{path} is too long")),
         libc::EBUSY => Error::new(ErrorKind::Denied, format!("{path} is part of the sandbox itself")),
@@ -227,7 +229,7 @@ impl NativeFiles {
     async fn incoming(&self, path: &GuestPath, message: FileOperation) -> Result<Box<dyn WriteFile>> {
         let (read, write) = pipe()?;
         let operation = self.begin(path, message, Some(read)).await?;
-        Ok(Box::new(Incoming { stream: Stream::new(write).map_err(no_channel)?, operation }))
+        Ok(Box::new(Incoming { stream: Stream::new(write).map_err(no_channel)?, operation, failure: None }))
     }
 }
 
@@ -235,6 +237,8 @@ impl NativeFiles {
 struct Incoming {
     stream: Stream,
     operation: Operation,
+    /// Why the worker gave up, once that is known.
+    failure: Option<FileFailure>,
 }
 
 impl AsyncWrite for Incoming {
@@ -242,10 +246,12 @@ impl AsyncWrite for Incoming {
         match Pin::new(&mut self.stream).poll_write(context, bytes) {
             // The worker has given up, and has said why before it closed the pipe.
             Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                Poll::Ready(Err(match self.operation.channel.try_receive() {
-                    Some(FromFile::Failed(failure)) => io::Error::other(refused(failure, &self.operation.path)),
-                    _ => error,
-                }))
+                if let Some(FromFile::Failed(failure)) = self.operation.channel.try_receive() {
+                    self.failure = Some(failure);
+                }
+                Poll::Ready(Err(self
+                    .failure
+                    .map_or(error, |failure| io::Error::other(refused(failure, &self.operation.path)))))
             }
             other => other,
         }
@@ -263,8 +269,11 @@ impl AsyncWrite for Incoming {
 #[async_trait]
 impl WriteFile for Incoming {
     async fn commit(self: Box<Self>) -> Result<()> {
-        let Self { stream, operation } = *self;
+        let Self { stream, operation, failure } = *self;
         drop(stream);
+        if let Some(failure) = failure {
+            return Err(refused(failure, &operation.path));
+        }
         // A worker that has given up does not take it, and its reason is read below.
         let _ = operation.channel.send(&ToFile::Commit, &[]).await;
         match operation.answer().await? {

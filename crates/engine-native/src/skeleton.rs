@@ -6,6 +6,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandbox::GuestPath;
 
@@ -23,13 +24,17 @@ pub struct RootLayout {
     pub environment: Vec<(String, String)>,
 }
 
+/// Sets apart what several engines in one process are writing at once.
+static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
+
 /// Write the skeleton of a tree, unless an earlier process has.
 pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath) -> io::Result<RootLayout> {
     let mut hasher = DefaultHasher::new();
     (&tree, work_directory).hash(&mut hasher);
     let skeleton = directory.join(format!("{:016x}", hasher.finish()));
     if !skeleton.exists() {
-        let unfinished = directory.join(format!("new-{}-{:016x}", std::process::id(), hasher.finish()));
+        let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
+        let unfinished = directory.join(format!("new-{}-{attempt}", std::process::id()));
         write(&tree, &unfinished, work_directory)?;
         if let Err(error) = fs::rename(&unfinished, &skeleton) {
             fs::remove_dir_all(&unfinished)?;

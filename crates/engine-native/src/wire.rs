@@ -230,8 +230,8 @@ pub fn receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> io::Result<Optio
     let received = loop {
         let mut parts = [IoSliceMut::new(&mut bytes)];
         match rustix::net::recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
-            Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+            // The other side closed without having read all of ours. That is told once, before what it had sent.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             Err(error) => return Err(error.into()),
             Ok(received) => break received,
         }

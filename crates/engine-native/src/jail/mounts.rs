@@ -22,6 +22,9 @@ const STAGE: &str = "/tmp";
 
 const READ_ONLY: MountAttributes = MountAttributes { read_only: true, no_devices: true, no_exec: false };
 
+/// Nothing on it can be a device or be executed.
+const CLOSED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV.union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
+
 impl Jail {
     /// Nothing that we mount may appear on the host, and nothing mounted there later may appear here.
     pub(super) fn private_mounts(&mut self) -> Result<(), StepError> {
@@ -42,7 +45,7 @@ impl Jail {
         let mut options = vec![("mode", "0755".to_owned())];
         options.extend(bytes.map(|bytes| ("size", bytes.to_string())));
         options.extend(inodes.map(|inodes| ("nr_inodes", inodes.to_string())));
-        let scratch = file_system("tmpfs", &options, MountAttrFlags::empty())?;
+        let scratch = file_system("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV)?;
         attach(&scratch, CWD, STAGE)?;
         self.scratch = Some(scratch);
         Ok(())
@@ -149,13 +152,13 @@ impl Jail {
     }
 
     fn processes(&mut self, target: &str) -> Result<(), StepError> {
-        let processes = file_system("proc", &[], MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
+        let processes = file_system("proc", &[], CLOSED)?;
         attach_on(&processes, &self.target(target)?)
     }
 
     fn devices(&mut self, target: &str, nodes: &[usize]) -> Result<(), StepError> {
         let options = [("mode", "0755".to_owned()), ("size", "64k".to_owned()), ("nr_inodes", "64".to_owned())];
-        let devices = file_system("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC)?;
+        let devices = file_system("tmpfs", &options, CLOSED)?;
         attach_on(&devices, &self.target(target)?)?;
         let names: Vec<String> = nodes
             .iter()
@@ -221,7 +224,7 @@ fn file_system(kind: &str, options: &[(&str, String)], extra: MountAttrFlags) ->
         fsconfig_set_string(&context, *key, value.as_str()).map_err(StepError::about(format!("{kind} {key}")))?;
     }
     fsconfig_create(&context).map_err(StepError::about(kind))?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV | extra;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | extra;
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(StepError::about(kind))
 }
 

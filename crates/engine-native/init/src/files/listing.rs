@@ -15,37 +15,35 @@ const MAX_DEPTH: usize = 2048;
 
 pub fn list(channel: &OwnedFd, path: &[u8], recursive: bool, max_entries: u64) -> Result<(), FileFailure> {
     let mut listing = Listing { channel, batch: Vec::new(), left: max_entries };
-    // Directories still to be listed, the next one last.
-    let mut pending = vec![(path.to_vec(), 0)];
+    // Entries still to be told, the next one last: each directory is followed by what is in it.
+    let mut pending = children(path, 1)?;
     let mut truncated = false;
-    while let Some((directory, depth)) = pending.pop() {
-        let entries = match read_directory(&directory) {
-            Ok(entries) => entries,
-            // The one that was asked for must be readable; one below it may be closed or gone.
-            Err(failure) if depth == 0 => return Err(failure),
-            Err(_) => continue,
-        };
-        let mut below = Vec::new();
-        for (name, stat) in entries {
-            let path = if directory == b"/" {
-                [b"/".as_slice(), &name].concat()
-            } else {
-                [&directory, b"/".as_slice(), &name].concat()
-            };
-            if recursive && stat.kind == Kind::Directory && depth < MAX_DEPTH {
-                below.push((path.clone(), depth + 1));
-            }
-            if !listing.add(path, stat)? {
-                truncated = true;
-                pending.clear();
-                below.clear();
-                break;
-            }
+    while let Some(Entry { path, stat, depth }) = pending.pop() {
+        let enter = recursive && stat.kind == Kind::Directory && depth < MAX_DEPTH;
+        if !listing.add(path.clone(), stat)? {
+            truncated = true;
+            break;
         }
-        pending.extend(below.into_iter().rev());
+        if enter {
+            // It may be closed to the user, or gone.
+            pending.extend(children(&path, depth + 1).unwrap_or_default());
+        }
     }
     listing.flush()?;
     Ok(wire::send(channel.as_fd(), &FromFile::ListEnd { truncated }, &[])?)
+}
+
+struct Entry {
+    path: Vec<u8>,
+    stat: Stat,
+    depth: usize,
+}
+
+/// The entries of a directory, the first one last.
+fn children(directory: &[u8], depth: usize) -> Result<Vec<Entry>, FileFailure> {
+    let base = if directory == b"/" { b"" } else { directory };
+    let entries = read_directory(directory)?.into_iter().rev();
+    Ok(entries.map(|(name, stat)| Entry { path: [base, b"/", &name].concat(), stat, depth }).collect())
 }
 
 struct Listing<'a> {

@@ -23,11 +23,10 @@ const MAX_LINKS: usize = 40;
 /// Until then a reader sees the old file, and a sender that goes away leaves nothing behind.
 pub fn write(channel: &OwnedFd, path: &[u8], options: Options, pipe: OwnedFd) -> Result<(), FileFailure> {
     let target = Target::find(path, options.parents)?;
-    let mode = match target.existing {
-        Some(_) if !options.replace => return Err(FileFailure::System(libc::EEXIST)),
-        Some(mode) => mode,
-        None => Mode::from_raw_mode(options.mode & 0o777),
-    };
+    if target.exists && !options.replace {
+        return Err(FileFailure::System(libc::EEXIST));
+    }
+    let mode = Mode::from_raw_mode(options.mode & 0o777);
     let file = rustix::fs::openat(&target.directory, ".", OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC, mode)?;
     rustix::fs::fchmod(&file, mode)?;
     copy(&pipe, &file)?;
@@ -59,8 +58,8 @@ fn copy(pipe: &OwnedFd, file: &OwnedFd) -> Result<(), FileFailure> {
 struct Target {
     directory: OwnedFd,
     name: Vec<u8>,
-    /// Permissions of the regular file that stands there now.
-    existing: Option<Mode>,
+    /// Whether a regular file stands there now.
+    exists: bool,
 }
 
 impl Target {
@@ -76,14 +75,11 @@ impl Target {
             let directory = open_directory(parent, parents)?;
             let stat = match rustix::fs::statat(&directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(stat) => stat,
-                Err(Errno::NOENT) => return Ok(Self { directory, name, existing: None }),
+                Err(Errno::NOENT) => return Ok(Self { directory, name, exists: false }),
                 Err(error) => return Err(error.into()),
             };
             match FileType::from_raw_mode(stat.st_mode) {
-                FileType::RegularFile => {
-                    let existing = Some(Mode::from_raw_mode(stat.st_mode & 0o777));
-                    return Ok(Self { directory, name, existing });
-                }
+                FileType::RegularFile => return Ok(Self { directory, name, exists: true }),
                 FileType::Directory => return Err(FileFailure::IsDirectory),
                 FileType::Symlink => {
                     let link = rustix::fs::readlinkat(&directory, &name, Vec::new())?.into_bytes();
@@ -99,7 +95,7 @@ impl Target {
         let anonymous = format!("/proc/self/fd/{}", file.as_raw_fd());
         let link =
             |name: &[u8]| rustix::fs::linkat(CWD, anonymous.as_str(), &self.directory, name, AtFlags::SYMLINK_FOLLOW);
-        if !replace || self.existing.is_none() {
+        if !replace || !self.exists {
             match link(&self.name) {
                 Err(Errno::EXIST) if replace => {}
                 result => return Ok(result?),

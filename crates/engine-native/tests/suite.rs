@@ -1,0 +1,39 @@
+//! The shared suite on this engine, with whatever rights it is run.
+//!
+//! Layers that the host cannot give must be named in `SANDPEN_TEST_ALLOW_MISSING`; behaviours that need them are then
+//! shown as ignored.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use engine_native::{NativeConfig, NativeEngine};
+use libtest_mimic::{Arguments, Trial};
+use sandbox::engine::testsuite;
+use sandbox::{InstanceId, Layer};
+
+fn main() -> ExitCode {
+    engine_native::launcher_main_if_asked();
+    let allowed = std::env::var("SANDPEN_TEST_ALLOW_MISSING").unwrap_or_default();
+    let allow_missing: BTreeSet<Layer> =
+        allowed.split(',').filter(|name| !name.is_empty()).map(|name| name.parse().expect("a layer")).collect();
+    // One store of images for all: finding the host's interpreters takes longer than all behaviours together.
+    let state = tempfile::tempdir().expect("a temporary directory");
+    let state_dir = state.path().join("state");
+    let trials = testsuite::cases().into_iter().map(|case| {
+        let (state_dir, allow_missing) = (state_dir.clone(), allow_missing.clone());
+        let lacking = case.name.contains("memory") && allow_missing.contains(&Layer::MemoryLimit);
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            runtime.block_on(async {
+                let instance = InstanceId::random().expect("random numbers");
+                let config = NativeConfig { state_dir, instance, allow_missing };
+                let engine = NativeEngine::start(config).await.expect("the engine starts");
+                case.run(Arc::new(engine)).await;
+            });
+            Ok(())
+        };
+        Trial::test(case.name, run).with_ignored_flag(lacking)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
