@@ -108,7 +108,9 @@ fn settings(controller: Controller, version: Version, limits: &Limits) -> Vec<Se
         ],
         (Controller::Cpu, Version::V2) => vec![required("cpu.max", format!("{quota} {PERIOD_MICROSECONDS}"))],
         (Controller::CpuAccounting, _) => Vec::new(),
-        (Controller::Processes, _) => vec![required("pids.max", limits.processes.to_string())],
+        // The user's own processes are counted by a resource limit. This one also bounds ours, of which there is at most
+        // one for each of the user's, so that a sandbox full of processes can still be looked into and ended.
+        (Controller::Processes, _) => vec![required("pids.max", (u64::from(limits.processes) * 2 + 16).to_string())],
     }
 }
 
@@ -252,6 +254,6 @@ mod tests {
         let places = Controller::ALL.map(|controller| place(controller, Version::V2, "/c"));
         let leaves = leaves(&places, "in-x", "sb-y", &Limits::default());
         let written: Vec<_> = leaves[0].settings.iter().map(|s| format!("{}={}", s.file, s.value)).collect();
-        assert_eq!(written, ["memory.max=536870912", "memory.swap.max=0", "cpu.max=100000 100000", "pids.max=128"]);
+        assert_eq!(written, ["memory.max=536870912", "memory.swap.max=0", "cpu.max=100000 100000", "pids.max=272"]);
     }
 }

@@ -219,16 +219,16 @@ impl Engine for NativeEngine {
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
         let live = self.shared.live(id).await?;
-        let disk = match live.ask(&ToInit::MeasureDisk).await? {
-            FromInit::Disk { bytes } => Some(bytes),
-            FromInit::Ready | FromInit::DeadlineSet => None,
+        let (disk, helpers) = match live.ask(&ToInit::Measure).await? {
+            FromInit::Measured { disk, helpers } => (Some(disk), helpers),
+            FromInit::Ready | FromInit::DeadlineSet => (None, 0),
         };
         let meter = &live.meter;
         Ok(Usage {
             cpu: meter.cpu(),
             memory: meter.memory(),
             peak_memory: meter.peak_memory(),
-            processes: meter.processes(),
+            processes: meter.processes().map(|count| count.saturating_sub(helpers)),
             disk,
         })
     }

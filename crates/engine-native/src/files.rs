@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWrite, ReadBuf};
 use crate::channel::{Channel, Stream};
 use crate::engine::Shared;
 use crate::live::{Live, not_found};
-use crate::wire::{FileFailure, FileOperation, FromFile, Kind, Stat, ToFile, ToInit};
+use crate::wire::{FileFailure, FileOperation, FromFile, Kind, Stat, ToFile, ToInit, Work};
 
 /// The most that an ordinary user may ask for; fewer turns between the two sides.
 const PIPE_BYTES: usize = 1 << 20;
@@ -39,17 +39,13 @@ impl NativeFiles {
         let live = self.shared.live(&self.id).await?;
         let (channel, theirs) = Channel::pair().map_err(no_channel)?;
         let given: Vec<_> = [theirs.as_fd()].into_iter().chain(pipe.iter().map(AsFd::as_fd)).collect();
-        let sent = live.channel.send(&ToInit::File(message), &given).await;
+        let sent = live.channel.send(&ToInit::Work(Work::File(message)), &given).await;
         sent.map_err(|cause| not_found(&self.id).with_cause(cause))?;
         Ok(Operation { live, channel, path: path.clone() })
     }
 
     async fn do_only(&self, path: &GuestPath, message: FileOperation) -> Result<()> {
-        let operation = self.begin(path, message, None).await?;
-        match operation.answer().await? {
-            (FromFile::Done, _) => Ok(()),
-            (other, _) => Err(operation.unexpected(&other)),
-        }
+        self.begin(path, message, None).await?.done().await
     }
 }
 
@@ -73,6 +69,13 @@ impl Operation {
             // The worker was killed, or there was no room for it.
             Ok(None) | Err(_) => Err(Error::limit_exceeded(format!("the sandbox could not work on {}", self.path))
                 .with_hint("it may be out of processes or memory; end some of its programs")),
+        }
+    }
+
+    async fn done(&self) -> Result<()> {
+        match self.answer().await? {
+            (FromFile::Done, _) => Ok(()),
+            (other, _) => Err(self.unexpected(&other)),
         }
     }
 
@@ -213,10 +216,7 @@ impl Files for NativeFiles {
         let (read, write) = pipe()?;
         let message = FileOperation::Pack { path: path.as_bytes().to_vec() };
         let operation = self.begin(path, message, Some(write)).await?;
-        match operation.answer().await? {
-            (FromFile::Done, _) => {}
-            (other, _) => return Err(operation.unexpected(&other)),
-        }
+        operation.done().await?;
         Ok(Box::new(Outgoing { stream: Stream::new(read).map_err(no_channel)?, operation, complete: false }))
     }
 
@@ -229,6 +229,7 @@ impl NativeFiles {
     async fn incoming(&self, path: &GuestPath, message: FileOperation) -> Result<Box<dyn WriteFile>> {
         let (read, write) = pipe()?;
         let operation = self.begin(path, message, Some(read)).await?;
+        operation.done().await?;
         Ok(Box::new(Incoming { stream: Stream::new(write).map_err(no_channel)?, operation, failure: None }))
     }
 }
@@ -276,10 +277,7 @@ impl WriteFile for Incoming {
         }
         // A worker that has given up does not take it, and its reason is read below.
         let _ = operation.channel.send(&ToFile::Commit, &[]).await;
-        match operation.answer().await? {
-            (FromFile::Done, _) => Ok(()),
-            (other, _) => Err(operation.unexpected(&other)),
-        }
+        operation.done().await
     }
 }
 

@@ -104,6 +104,9 @@ impl Host {
             ),
             Layer::Landlock => on(&format!("interface version {}", self.landlock)),
             Layer::MemoryLimit => self.controller(layer, Controller::Memory),
+            Layer::ProcessLimit if self.user_namespaces.is_ok() => {
+                on("resource limit, counted in its own user namespace")
+            }
             Layer::ProcessLimit => self.controller(layer, Controller::Processes),
             Layer::CpuLimit => self.controller(layer, Controller::Cpu),
             Layer::PidNamespace | Layer::MountNamespace | Layer::IpcNamespace | Layer::UtsNamespace => {

@@ -191,6 +191,7 @@ impl Jail {
     fn rlimits(&mut self) -> Result<(), StepError> {
         for rlimit in &self.plan.rlimits {
             let resource = match rlimit.resource {
+                Resource::Processes => rustix::process::Resource::Nproc,
                 Resource::OpenFiles => rustix::process::Resource::Nofile,
                 Resource::CoreSize => rustix::process::Resource::Core,
                 Resource::LockedMemory => rustix::process::Resource::Memlock,

@@ -104,6 +104,7 @@ pub struct Rlimit {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resource {
+    Processes,
     OpenFiles,
     CoreSize,
     LockedMemory,
@@ -282,6 +283,7 @@ fn writable(request: &Request<'_>, home: String, work_directory: String) -> Vec<
 fn rlimits(limits: &Limits) -> Vec<Rlimit> {
     let limit = |resource, limit| Rlimit { resource, limit };
     vec![
+        limit(Resource::Processes, limits.processes.into()),
         limit(Resource::OpenFiles, limits.open_files),
         limit(Resource::CoreSize, 0),
         limit(Resource::LockedMemory, 64 << 10),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rustix::pipe::PipeFlags;
+use rustix::termios::Winsize;
 use sandbox::{
     Environment, Error, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Process,
     ProcessControl, Result, Signal, TerminalSize,
@@ -16,7 +17,10 @@ use tokio::sync::Mutex;
 
 use crate::channel::{Channel, Stream};
 use crate::live::{Live, not_found};
-use crate::wire::{EndCause, Exec, ExecEnd, ExecStage, FromExec, Terminal, ToExec, ToInit};
+use crate::wire::{EndCause, Exec, ExecEnd, ExecStage, FromExec, Terminal, ToExec, ToInit, Work};
+
+/// Starting takes a millisecond; a machine under the heaviest load has started it by then.
+const START_PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
     let internal = |cause: io::Error| Error::internal("the command's streams could not be made").with_cause(cause);
@@ -29,28 +33,28 @@ pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
         .into_iter()
         .chain(streams.iter().flat_map(|pipes| pipes.theirs.iter().map(AsFd::as_fd)))
         .collect();
-    let message = ToInit::Exec(message(&live, request));
+    let message = ToInit::Work(Work::Exec(message(&live, request)));
     let kills_before = live.meter.out_of_memory_kills();
     live.channel.send(&message, &given).await.map_err(|cause| not_found(live.id()).with_cause(cause))?;
     drop(theirs);
 
+    let mut terminal = None;
     let (stdin, stdout, stderr): (Stream, Stream, Box<dyn AsyncRead + Send + Unpin>) =
-        match (hear_start(&live, &channel, request).await?, streams) {
+        match (start_in_time(&live, &channel, request).await?, streams) {
             (None, Some(pipes)) => {
                 let [stdin, stdout, stderr] = pipes.ours;
                 (stdin, stdout, Box::new(stderr))
             }
-            (Some(terminal), _) => {
-                let again = terminal.try_clone().map_err(internal)?;
-                (
-                    Stream::new(again).map_err(internal)?,
-                    Stream::new(terminal).map_err(internal)?,
-                    Box::new(tokio::io::empty()),
-                )
+            (Some(controller), _) => {
+                let again = || controller.try_clone().map_err(internal);
+                let (input, output) =
+                    (Stream::new(again()?).map_err(internal)?, Stream::new(again()?).map_err(internal)?);
+                terminal = Some(controller);
+                (input, output, Box::new(tokio::io::empty()))
             }
             (None, None) => return Err(Error::internal("the sandbox gave no terminal")),
         };
-    let control = Control { live, channel, kills_before, started: Instant::now(), outcome: Mutex::new(None) };
+    let control = Control { live, channel, terminal, kills_before, started: Instant::now(), outcome: Mutex::new(None) };
     Ok(Process { stdin: Some(Box::new(stdin)), stdout: Box::new(stdout), stderr, control: Box::new(control) })
 }
 
@@ -86,14 +90,22 @@ fn message(live: &Live, request: &ExecRequest) -> Exec {
         argv: request.argv().to_vec(),
         environment: environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         work_directory: directory.as_bytes().to_vec(),
-        terminal: request.terminal.map(terminal),
+        terminal: request.terminal.map(|size| Terminal { rows: size.rows, columns: size.columns }),
         timeout_milliseconds: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2),
         detached: request.on_disconnect == OnDisconnect::Continue,
     }
 }
 
-fn terminal(size: TerminalSize) -> Terminal {
-    Terminal { rows: size.rows, columns: size.columns }
+/// A program in the sandbox may stop or starve whatever is being started beside it. That must not hold up the server.
+async fn start_in_time(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Option<OwnedFd>> {
+    match tokio::time::timeout(START_PATIENCE, hear_start(live, channel, request)).await {
+        Ok(heard) => heard,
+        Err(_) => {
+            tracing::warn!(sandbox = %live.id(), "a command was not started in time; ending the sandbox");
+            live.kill();
+            Err(Error::new(ErrorKind::TimedOut, "the sandbox did not start the command in time and was stopped"))
+        }
+    }
 }
 
 /// The terminal's controlling side, when there is one.
@@ -144,6 +156,7 @@ fn not_started(stage: ExecStage, errno: i32, live: &Live, request: &ExecRequest)
 struct Control {
     live: Arc<Live>,
     channel: Channel,
+    terminal: Option<OwnedFd>,
     kills_before: Option<u64>,
     started: Instant,
     outcome: Mutex<Option<ExecOutcome>>,
@@ -196,7 +209,12 @@ impl ProcessControl for Control {
     }
 
     async fn resize(&self, size: TerminalSize) -> Result<()> {
-        self.tell(ToExec::Resize(terminal(size))).await
+        let Some(terminal) = &self.terminal else {
+            return Err(Error::wrong_state("the command has no terminal"));
+        };
+        let size = Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+        rustix::termios::tcsetwinsize(terminal, size)
+            .map_err(|cause| Error::internal("the terminal could not be resized").with_cause(cause))
     }
 
     async fn kill(&self) -> Result<()> {

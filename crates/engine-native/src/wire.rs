@@ -4,6 +4,7 @@
 //! length is bounded, every message is parsed, and a message that does not parse ends the conversation.
 #![allow(dead_code, reason = "two programs share this file and each uses its part")]
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -27,14 +28,22 @@ pub const INIT_LOCK: i32 = 4;
 /// To process 1.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToInit {
-    /// With descriptors: a channel for this exec, then stdin, stdout and stderr unless it has a terminal.
-    Exec(Exec),
-    /// With descriptors: a channel for this operation, then a pipe where the operation moves bytes.
-    File(FileOperation),
+    Work(Work),
     /// End by yourself after so many milliseconds from now, or never. Answered with [`FromInit::DeadlineSet`].
-    SetDeadline { milliseconds: Option<u64> },
-    /// What the writable layer holds. Answered with [`FromInit::Disk`].
-    MeasureDisk,
+    SetDeadline {
+        milliseconds: Option<u64>,
+    },
+    /// What only the inside can see. Answered with [`FromInit::Measured`].
+    Measure,
+}
+
+/// Something that a child of process 1 does, with descriptors: a channel for this piece of work comes first.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Work {
+    /// Then stdin, stdout and stderr unless it has a terminal.
+    Exec(Exec),
+    /// Then a pipe where the operation moves bytes.
+    File(FileOperation),
 }
 
 /// From process 1.
@@ -43,8 +52,10 @@ pub enum FromInit {
     /// The sandbox is built and takes requests.
     Ready,
     DeadlineSet,
-    Disk {
-        bytes: u64,
+    /// Bytes in the writable layer, and processes that are ours and not the user's.
+    Measured {
+        disk: u64,
+        helpers: u64,
     },
 }
 
@@ -69,7 +80,6 @@ pub struct Terminal {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToExec {
     Signal(i32),
-    Resize(Terminal),
     Kill,
 }
 
@@ -130,7 +140,7 @@ pub enum FileOperation {
     Read {
         path: Vec<u8>,
     },
-    /// Bytes come by the pipe; in place after [`ToFile::Commit`].
+    /// Answered with `Done` when bytes may come by the pipe, and again when they are in place, after [`ToFile::Commit`].
     Write {
         path: Vec<u8>,
         mode: u32,
@@ -147,11 +157,11 @@ pub enum FileOperation {
         from: Vec<u8>,
         to: Vec<u8>,
     },
-    /// A tar stream leaves by the pipe.
+    /// A tar stream leaves by the pipe. Answered with `Done` before its first byte and after its last.
     Pack {
         path: Vec<u8>,
     },
-    /// A tar stream comes by the pipe.
+    /// A tar stream comes by the pipe; answered as `Write` is.
     Unpack {
         path: Vec<u8>,
     },
@@ -224,11 +234,23 @@ pub fn send(channel: BorrowedFd<'_>, message: &impl Serialize, descriptors: &[Bo
 
 /// Receive one message, or `None` when the other side is gone.
 pub fn receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MAX_MESSAGE];
+    BUFFER.with_borrow_mut(|bytes| receive_with(channel, bytes))
+}
+
+thread_local! {
+    /// Kept, because a fresh buffer of this size costs more than the message.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+fn receive_with<M: DeserializeOwned>(
+    channel: BorrowedFd<'_>,
+    bytes: &mut Vec<u8>,
+) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    bytes.resize(MAX_MESSAGE, 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
-        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let mut parts = [IoSliceMut::new(bytes)];
         match rustix::net::recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
             // The other side closed without having read all of ours. That is told once, before what it had sent.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}

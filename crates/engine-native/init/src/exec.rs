@@ -1,18 +1,16 @@
 //! One exec: a supervisor that owns the whole tree of processes, and the command itself.
 
 use std::ffi::CString;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use crate::identity;
-use crate::syscall::{self, Forked, Reaped};
+use crate::syscall::{self, Reaped};
 use crate::tree;
 use crate::weaken;
 use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, Terminal, ToExec};
@@ -23,21 +21,17 @@ fn failed(stage: ExecStage) -> impl Fn(rustix::io::Errno) -> Failure {
     move |error| (stage, error.raw_os_error())
 }
 
-/// Run one exec to its end, in a process of its own.
-pub fn supervise(request: Exec, descriptors: Vec<OwnedFd>) {
-    let mut descriptors = descriptors.into_iter();
-    let Some(channel) = descriptors.next() else { return };
-    let streams: Vec<OwnedFd> = descriptors.collect();
-    let mut keep: Vec<_> = streams.iter().chain([&channel]).map(AsRawFd::as_raw_fd).collect();
-    syscall::close_all_but(wire::INIT_CHANNEL, &mut keep);
-
-    match start(&request, streams) {
+/// Run one exec to its end, in a process of its own that has no other child. `signals` tells when a child ends.
+pub fn supervise(request: Exec, channel: OwnedFd, streams: Vec<OwnedFd>, signals: OwnedFd) {
+    match start(&request, streams, signals) {
         Err((stage, errno)) => {
             let _ = wire::send(channel.as_fd(), &FromExec::NotStarted { stage, errno }, &[]);
         }
         Ok(started) => {
             let passed: Vec<_> = started.controller.iter().map(AsFd::as_fd).collect();
             let told = wire::send(channel.as_fd(), &FromExec::Started, &passed);
+            // The terminal is the server's now: it hangs up when the server closes it.
+            let started = Started { controller: None, ..started };
             let mut supervisor = Supervisor { request, channel: told.is_ok().then_some(channel), started, ended: None };
             supervisor.run();
         }
@@ -52,10 +46,7 @@ struct Started {
     controller: Option<OwnedFd>,
 }
 
-fn start(request: &Exec, streams: Vec<OwnedFd>) -> Result<Started, Failure> {
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).map_err(failed(ExecStage::Supervise))?;
-    let system = |error: io::Error| (ExecStage::Supervise, error.raw_os_error().unwrap_or(libc::EIO));
-    let signals = syscall::signal_descriptor(&[libc::SIGCHLD]).map_err(system)?;
+fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Started, Failure> {
     let (controller, streams) = match request.terminal {
         Some(size) => {
             let (controller, terminal) = open_terminal(size).map_err(failed(ExecStage::Terminal))?;
@@ -63,30 +54,16 @@ fn start(request: &Exec, streams: Vec<OwnedFd>) -> Result<Started, Failure> {
         }
         None => (None, streams),
     };
-    let (report, reporter) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(failed(ExecStage::Supervise))?;
     let at = Instant::now();
-    let pid = match syscall::fork().map_err(|error| (ExecStage::Fork, error.raw_os_error().unwrap_or(libc::EAGAIN)))? {
-        Forked::Parent(pid) => pid,
-        Forked::Child => {
-            let (stage, errno) = become_command(request, &streams);
-            let mut text = [0; 5];
-            text[0] = stage as u8;
-            text[1..].copy_from_slice(&errno.to_ne_bytes());
-            let _ = rustix::io::write(&reporter, &text);
-            syscall::exit_now(127);
-        }
-    };
-    drop((streams, reporter));
-    let mut text = [0; 5];
-    match rustix::io::retry_on_intr(|| rustix::io::read(&report, &mut text)) {
-        Ok(5) => {
+    let mut failure = None;
+    let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams)))
+        .map_err(|error| (ExecStage::Fork, error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+    match failure {
+        None => Ok(Started { pid, at, signals, controller }),
+        Some(failure) => {
             let _ = syscall::reap(pid);
-            let stages = [ExecStage::WorkDirectory, ExecStage::Identity, ExecStage::Terminal];
-            let stage = stages.into_iter().find(|&stage| stage as u8 == text[0]).unwrap_or(ExecStage::Program);
-            Err((stage, i32::from_ne_bytes([text[1], text[2], text[3], text[4]])))
+            Err(failure)
         }
-        // Closed by a successful exec, or by a death before it, which `wait` will tell.
-        _ => Ok(Started { pid, at, signals, controller }),
     }
 }
 
@@ -193,11 +170,6 @@ impl Supervisor {
                     }
                 }
                 Event::Asked(ToExec::Signal(number)) => self.signal(number),
-                Event::Asked(ToExec::Resize(size)) => {
-                    if let Some(controller) = &self.started.controller {
-                        let _ = set_size(controller, size);
-                    }
-                }
                 Event::Asked(ToExec::Kill) => break EndCause::Asked,
                 Event::Disconnected if self.request.detached => self.channel = None,
                 Event::Disconnected => break EndCause::Asked,
@@ -276,7 +248,6 @@ impl Supervisor {
 
     /// What the command left running still has us as its parent; leave when the last of it is gone.
     fn stay_for_daemons(&mut self) {
-        self.started.controller = None;
         loop {
             match syscall::reap_any() {
                 Ok(Some(_)) => {}

@@ -9,7 +9,7 @@ mod listing;
 mod write;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -20,12 +20,7 @@ use crate::syscall;
 use crate::wire::{self, FileFailure, FileOperation, FromFile, Kind, Stat};
 
 /// Do one operation, in a process of its own, and answer on its channel.
-pub fn work(operation: FileOperation, descriptors: Vec<OwnedFd>) {
-    let mut descriptors = descriptors.into_iter();
-    let Some(channel) = descriptors.next() else { return };
-    let pipe = descriptors.next();
-    let mut keep: Vec<_> = pipe.iter().chain([&channel]).map(AsRawFd::as_raw_fd).collect();
-    syscall::close_all_but(wire::INIT_CHANNEL, &mut keep);
+pub fn work(operation: FileOperation, channel: OwnedFd, pipe: Option<OwnedFd>) {
     // A reader that goes away is an error to report, not a death.
     syscall::ignore_signal(libc::SIGPIPE);
     rustix::process::umask(Mode::empty());
@@ -78,7 +73,7 @@ fn serve(operation: FileOperation, channel: &OwnedFd, pipe: Option<OwnedFd>) -> 
             answer(FromFile::Done)
         }
         FileOperation::Unpack { path } => {
-            archive::unpack(&path, pipe()?)?;
+            archive::unpack(&path, pipe()?, || answer(FromFile::Done))?;
             write::await_commit(channel)?;
             answer(FromFile::Done)
         }

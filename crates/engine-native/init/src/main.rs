@@ -17,6 +17,7 @@ mod tree;
 mod weaken;
 #[path = "../../src/wire.rs"]
 mod wire;
+mod worker;
 
 use std::time::Duration;
 

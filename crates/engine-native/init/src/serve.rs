@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 
-use crate::syscall::{self, Forked};
-use crate::wire::{self, FromInit, ToInit};
-use crate::{exec, files};
+use crate::files;
+use crate::syscall;
+use crate::wire::{self, FromInit, ToInit, Work};
+use crate::worker::Worker;
 
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
@@ -25,8 +26,10 @@ struct Init {
     signals: OwnedFd,
     listener: Option<OwnedFd>,
     connections: Vec<OwnedFd>,
-    /// Supervisors of execs and file workers that have not ended.
+    /// Workers that have work.
     children: HashSet<i32>,
+    /// The one that stands by.
+    worker: Option<Worker>,
     deadline: Option<Instant>,
     unused_since: Instant,
 }
@@ -38,6 +41,7 @@ pub fn serve(channel: OwnedFd, mode: Mode) -> io::Result<()> {
         listener: None,
         connections: Vec::new(),
         children: HashSet::new(),
+        worker: None,
         deadline: None,
         unused_since: Instant::now(),
     };
@@ -53,6 +57,7 @@ pub fn serve(channel: OwnedFd, mode: Mode) -> io::Result<()> {
         }
     }
     loop {
+        init.keep_a_worker();
         let Some(ready) = init.wait()? else { return Ok(()) };
         if ready.signals {
             init.collect_dead()?;
@@ -121,6 +126,9 @@ impl Init {
         loop {
             match syscall::reap_any() {
                 Ok(Some(reaped)) => {
+                    if self.worker.as_ref().is_some_and(|worker| worker.pid == reaped.pid) {
+                        self.worker = None;
+                    }
                     if self.children.remove(&reaped.pid) {
                         self.touch();
                     }
@@ -148,35 +156,37 @@ impl Init {
         let connection = self.connections[index].as_fd();
         let Ok(Some((message, descriptors))) = wire::receive::<ToInit>(connection) else { return false };
         let answer = match message {
-            ToInit::Exec(request) => {
-                self.fork(|| exec::supervise(request, descriptors));
-                return true;
-            }
-            ToInit::File(operation) => {
-                self.fork(|| files::work(operation, descriptors));
+            ToInit::Work(work) => {
+                self.give(&work, &descriptors);
                 return true;
             }
             ToInit::SetDeadline { milliseconds } => {
                 self.deadline = milliseconds.map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds));
                 FromInit::DeadlineSet
             }
-            ToInit::MeasureDisk => FromInit::Disk { bytes: files::used_bytes() },
+            ToInit::Measure => {
+                let helpers = 1 + usize::from(self.worker.is_some()) + self.children.len();
+                FromInit::Measured { disk: files::used_bytes(), helpers: helpers as u64 }
+            }
         };
         wire::send(self.connections[index].as_fd(), &answer, &[]).is_ok()
     }
 
-    /// Run `work` in a child. When there is no room for one, dropping the request's channel tells its caller.
-    fn fork(&mut self, work: impl FnOnce()) {
-        match syscall::fork() {
-            Ok(Forked::Child) => {
-                work();
-                syscall::exit_now(0);
-            }
-            Ok(Forked::Parent(pid)) => {
+    /// When there is no room for another child, dropping the work's channel tells its caller.
+    fn give(&mut self, work: &Work, descriptors: &[OwnedFd]) {
+        if let Ok(worker) = self.worker.take().map_or_else(Worker::new, Ok) {
+            let pid = worker.pid;
+            if worker.give(work, descriptors).is_ok() {
                 self.children.insert(pid);
                 self.touch();
             }
-            Err(_) => {}
+        }
+    }
+
+    fn keep_a_worker(&mut self) {
+        if self.worker.is_none() {
+            // Tried again with the next work.
+            self.worker = Worker::new().ok();
         }
     }
 }

@@ -96,9 +96,10 @@ impl Read for Exactly {
 
 /// Write the contents of a tar stream below `path`. Names that lead outside, and kinds that are not files, directories
 /// or links, make the whole stream wrong.
-pub fn unpack(path: &[u8], pipe: OwnedFd) -> Result<(), FileFailure> {
+pub fn unpack(path: &[u8], pipe: OwnedFd, ready: impl FnOnce() -> Result<(), FileFailure>) -> Result<(), FileFailure> {
     make_directories(path)?;
     let top = open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    ready()?;
     let mut archive = tar::Archive::new(io::BufReader::with_capacity(256 << 10, File::from(pipe)));
     for entry in archive.entries().map_err(bad_archive)? {
         let mut entry = entry.map_err(bad_archive)?;

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 
 use super::make_directories;
-use crate::wire::{self, FileFailure, ToFile};
+use crate::wire::{self, FileFailure, FromFile, ToFile};
 
 pub struct Options {
     pub mode: u32,
@@ -29,6 +29,7 @@ pub fn write(channel: &OwnedFd, path: &[u8], options: Options, pipe: OwnedFd) ->
     let mode = Mode::from_raw_mode(options.mode & 0o777);
     let file = rustix::fs::openat(&target.directory, ".", OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC, mode)?;
     rustix::fs::fchmod(&file, mode)?;
+    wire::send(channel.as_fd(), &FromFile::Done, &[])?;
     copy(&pipe, &file)?;
     await_commit(channel)?;
     rustix::fs::fsync(&file)?;

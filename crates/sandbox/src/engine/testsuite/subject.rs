@@ -96,7 +96,7 @@ impl Subject {
 
     pub async fn write_with(&self, place: &str, bytes: &[u8], options: WriteOptions) -> Result<()> {
         let mut file = self.files.write(&path(place), options).await?;
-        file.write_all(bytes).await.map_err(|cause| Error::limit_exceeded("write").with_cause(cause))?;
+        file.write_all(bytes).await.map_err(Error::from_stream)?;
         file.commit().await
     }
 

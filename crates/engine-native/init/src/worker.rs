@@ -1,0 +1,57 @@
+//! Children of process 1 that do one piece of work each, made before there is any.
+//!
+//! The fork is the slow part of starting a command, so one child always stands by; when it gets its work, process 1 makes
+//! the next while the work is under way.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::syscall::{self, Forked};
+use crate::wire::{self, Work};
+use crate::{exec, files};
+
+/// A child without work.
+pub struct Worker {
+    pub pid: i32,
+    channel: OwnedFd,
+}
+
+impl Worker {
+    pub fn new() -> io::Result<Self> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        match syscall::fork()? {
+            Forked::Parent(pid) => Ok(Self { pid, channel: ours }),
+            Forked::Child => {
+                drop(ours);
+                // Whatever fails here, the channel of the work closes with us, and its caller sees that.
+                let _ = stand_by(theirs);
+                syscall::exit_now(0);
+            }
+        }
+    }
+
+    /// Give it its work. From then on it is nobody's but the work's.
+    pub fn give(self, work: &Work, descriptors: &[OwnedFd]) -> io::Result<()> {
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        wire::send(self.channel.as_fd(), work, &descriptors)
+    }
+}
+
+fn stand_by(channel: OwnedFd) -> io::Result<()> {
+    syscall::close_all_but(wire::INIT_CHANNEL, &mut [channel.as_raw_fd()]);
+    // What loses its parent below us becomes ours, so that a command's whole tree can be found.
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    let signals = syscall::signal_descriptor(&[libc::SIGCHLD])?;
+    let Some((work, descriptors)) = wire::receive(channel.as_fd())? else { return Ok(()) };
+    drop(channel);
+    let mut descriptors = descriptors.into_iter();
+    let Some(channel) = descriptors.next() else { return Ok(()) };
+    match work {
+        Work::Exec(request) => exec::supervise(request, channel, descriptors.collect(), signals),
+        Work::File(operation) => files::work(operation, channel, descriptors.next()),
+    }
+    Ok(())
+}
