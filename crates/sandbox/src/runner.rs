@@ -6,14 +6,14 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
-use crate::exec::TerminalSize;
+use crate::exec::{ExecRequest, TerminalSize};
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
 mod nearest;
 mod plan;
 
-pub use plan::{Plan, Step};
+pub use plan::{Attempt, Plan, Step};
 
 /// Code to run, as the service takes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +62,7 @@ pub struct Runner {
     place: Place,
     build: Vec<Vec<String>>,
     run: Vec<Vec<String>>,
+    check: BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -72,6 +73,11 @@ enum Place {
 }
 
 impl Runner {
+    /// The probes as commands to run, in order.
+    pub fn probe_requests(&self, timeout: Duration) -> Result<Vec<ExecRequest>> {
+        self.probes.iter().map(|argv| ExecRequest::new(argv.clone(), timeout)).collect()
+    }
+
     /// What to do about a sandbox that lacks the language.
     pub fn remedy(&self) -> String {
         let mut ways: Vec<String> = Vec::new();
@@ -170,6 +176,8 @@ struct Written {
     build: Vec<Vec<String>>,
     run: Vec<Vec<String>>,
     #[serde(default)]
+    check: BTreeMap<String, Vec<String>>,
+    #[serde(default)]
     probe: Vec<Vec<String>>,
     #[serde(default)]
     environment: BTreeMap<String, String>,
@@ -203,7 +211,8 @@ impl Written {
         if self.run.is_empty() {
             return Err(wrong("has no run command"));
         }
-        if self.build.iter().chain(&self.run).chain(&self.probe).any(|argv| argv.first().is_none_or(String::is_empty)) {
+        let commands = self.build.iter().chain(&self.run).chain(&self.probe).chain(self.check.values());
+        if commands.into_iter().any(|argv| argv.first().is_none_or(String::is_empty)) {
             return Err(wrong("has an empty command"));
         }
         if !self.build.is_empty() && self.place == Place::Work {
@@ -225,6 +234,7 @@ impl Written {
             place: self.place,
             build: self.build,
             run: self.run,
+            check: self.check,
         })
     }
 }

@@ -244,3 +244,9 @@ impl std::fmt::Debug for SandboxService {
         f.debug_struct("SandboxService").field("engine", &self.core.capabilities.name).finish_non_exhaustive()
     }
 }
+
+/// Whether bytes on disk would be taken for a record of this sandbox. For fuzzing: it must not panic, whatever they are.
+#[cfg(feature = "testing")]
+pub fn reads_as_record(bytes: &[u8], id: &SandboxId) -> bool {
+    ledger::reads_as_record(bytes, id)
+}

@@ -1,5 +1,6 @@
 //! From a language and code to a file and commands.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::{Place, RunCode, Runner};
@@ -26,11 +27,20 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     ways: Vec<Vec<String>>,
+    check: BTreeMap<String, Vec<String>>,
     environment: Environment,
     work_directory: Option<GuestPath>,
     terminal: Option<TerminalSize>,
     title: String,
     remedy: String,
+}
+
+/// One way to do a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attempt {
+    pub request: ExecRequest,
+    /// Must succeed first, once per image.
+    pub check: Option<ExecRequest>,
 }
 
 impl Runner {
@@ -66,6 +76,7 @@ impl Runner {
         };
         let step = |ways, terminal| Step {
             ways,
+            check: self.check.clone(),
             environment: self.environment.clone().overlaid_by(&run.environment),
             work_directory: run.work_directory.clone(),
             terminal,
@@ -84,15 +95,16 @@ impl Runner {
 }
 
 impl Step {
-    pub fn requests(&self, timeout: Duration) -> Result<Vec<ExecRequest>> {
-        let request = |way: &Vec<String>| {
+    pub fn attempts(&self, timeout: Duration) -> Result<Vec<Attempt>> {
+        let attempt = |way: &Vec<String>| {
             let mut request = ExecRequest::new(way.clone(), timeout)?;
             request.environment = self.environment.clone();
             request.work_directory = self.work_directory.clone();
             request.terminal = self.terminal;
-            Ok(request)
+            let check = self.check.get(&way[0]).map(|argv| ExecRequest::new(argv.clone(), timeout)).transpose()?;
+            Ok(Attempt { request, check })
         };
-        self.ways.iter().map(request).collect()
+        self.ways.iter().map(attempt).collect()
     }
 
     /// None of the ways exists in the sandbox.
@@ -125,7 +137,7 @@ mod tests {
         assert_eq!(plan.leftover, plan.file);
         assert!(plan.build.is_none());
         assert_eq!(shown(&plan.run)[0], "python3 /workspace/.run-abc.py a b {file}");
-        let request = &plan.run.requests(Duration::from_secs(1)).unwrap()[0];
+        let request = &plan.run.attempts(Duration::from_secs(1)).unwrap()[0].request;
         assert_eq!(request.environment.get("PYTHONUNBUFFERED"), Some("1"));
     }
 
@@ -146,6 +158,14 @@ mod tests {
         let runners = Runners::built_in();
         let plan = runners.find("python").unwrap().plan(&run, &GuestPath::workspace()).unwrap();
         assert_eq!(plan.run.environment.get("PYTHONUNBUFFERED"), Some(""));
+    }
+
+    #[test]
+    fn a_program_that_may_be_too_old_is_checked() {
+        let attempts = plan("ts", &[]).run.attempts(Duration::from_secs(1)).unwrap();
+        let checked: Vec<_> =
+            attempts.iter().map(|attempt| (attempt.request.argv()[0].as_str(), attempt.check.is_some())).collect();
+        assert_eq!(checked, [("bun", false), ("deno", false), ("tsx", false), ("node", true)]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What all handles of one service share.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, broadcast};
@@ -15,7 +16,7 @@ use crate::engine::{Capabilities, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventKind, StopReason};
 use crate::id::{Owner, SandboxId};
-use crate::spec::Persistence;
+use crate::spec::{Image, Persistence};
 
 /// Enough for a burst of a few hundred execs between two turns of a listener.
 const EVENTS_KEPT: usize = 4096;
@@ -34,6 +35,8 @@ pub(super) struct Core {
     pub poke: Arc<Notify>,
     /// When the reaper wakes by itself.
     pub wakes_at: AtomicU64,
+    /// Whether an image's program passed a runner's check.
+    pub suitable: Mutex<HashMap<(Image, Vec<String>), bool>>,
     /// For work that starts where no runtime is entered, in a `drop` on another thread.
     pub runtime: Handle,
 }
@@ -51,6 +54,7 @@ impl Core {
             waiting: AtomicUsize::new(0),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
+            suitable: Mutex::default(),
             runtime: Handle::current(),
             settings,
         })

@@ -26,7 +26,8 @@ const AFTER_END: Duration = Duration::from_millis(500);
 ///
 /// Has no `Drop` of its own, so that its parts can be moved to where they are needed.
 pub struct Execution {
-    /// `None` with a terminal. Dropping it closes the command's stdin.
+    /// Dropping it closes the command's stdin; with a terminal, type an end-of-file character instead.
+    /// `None` for a command that has already ended.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,

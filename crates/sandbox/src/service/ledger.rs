@@ -20,6 +20,7 @@
 //! Locks are `flock`s: the kernel drops them with their process, so a record in state `creating` or `stopping` whose lock is
 //! free was left by a process that died, and whoever finds it finishes the work.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -80,11 +81,17 @@ impl Ledger {
     /// Garbage is moved aside and reported: one bad file must not keep a server from starting.
     pub fn read(&self, id: &SandboxId) -> Result<Reading> {
         let path = self.path(id, "json");
-        let file = match OpenOptions::new().read(true).custom_flags(no_follow()).open(&path) {
+        let file = match OpenOptions::new().read(true).custom_flags(safe_open()).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(Reading::Nothing),
+            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+                return self.put_aside(&path, id, "it is a link");
+            }
             Err(error) => return Err(unusable(error)),
         };
+        if !file.metadata().map_err(unusable)?.is_file() {
+            return self.put_aside(&path, id, "it is not a regular file");
+        }
         let mut bytes = Vec::new();
         file.take(MAX_RECORD_BYTES + 1).read_to_end(&mut bytes).map_err(unusable)?;
         match record::decode(&bytes, id) {
@@ -93,12 +100,14 @@ impl Ledger {
                 tracing::warn!(%id, "the record was written by a later version and is left alone");
                 Ok(Reading::Later)
             }
-            Err(reason) => {
-                tracing::error!(%id, %reason, "the record cannot be read and is moved to quarantine");
-                self.quarantine(&path, id)?;
-                Ok(Reading::Nothing)
-            }
+            Err(reason) => self.put_aside(&path, id, &reason),
         }
+    }
+
+    fn put_aside(&self, path: &Path, id: &SandboxId, reason: &str) -> Result<Reading> {
+        tracing::error!(%id, %reason, "the record cannot be read and is moved to quarantine");
+        self.quarantine(path, id)?;
+        Ok(Reading::Nothing)
     }
 
     fn quarantine(&self, path: &Path, id: &SandboxId) -> Result<()> {
@@ -111,29 +120,32 @@ impl Ledger {
         }
     }
 
-    /// The ids that have a record, readable or not. Temporary files of writers that died are cleared away.
+    /// The ids that have a record, readable or not. What writers that died left beside is cleared away.
     pub fn ids(&self) -> Result<Vec<SandboxId>> {
-        let mut ids = Vec::new();
+        let (mut ids, mut others) = (BTreeSet::new(), BTreeSet::new());
         for entry in fs::read_dir(&self.directory).map_err(unusable)? {
-            let entry = entry.map_err(unusable)?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if let Some(id) = name.strip_suffix(".json").and_then(|id| id.parse().ok()) {
-                ids.push(id);
-            } else if name.ends_with(".new") {
-                self.clear_temporary(&name);
-            }
+            let Ok(name) = entry.map_err(unusable)?.file_name().into_string() else { continue };
+            let Some((stem, extension)) = name.split_once('.') else { continue };
+            let Ok(id) = stem.parse::<SandboxId>() else { continue };
+            match extension {
+                "json" => ids.insert(id),
+                "new" | "lock" | "lease" => others.insert(id),
+                _ => continue,
+            };
         }
-        ids.sort();
-        Ok(ids)
+        for id in others.difference(&ids) {
+            self.clear_remains(id);
+        }
+        Ok(ids.into_iter().collect())
     }
 
-    fn clear_temporary(&self, name: &str) {
-        let Some(id) = name.split('.').next().and_then(|id| id.parse::<SandboxId>().ok()) else { return };
-        // A writer holds the lock, so a free one means that the writer is dead.
-        if let Ok(Some(_lock)) = self.try_lock(&id) {
-            let _ = fs::remove_file(self.directory.join(name));
-            if matches!(self.read(&id), Ok(Reading::Nothing)) {
-                let _ = fs::remove_file(self.path(&id, "lock"));
+    /// Whoever makes a sandbox holds its lock before there is a record, so a free lock means that nobody does.
+    fn clear_remains(&self, id: &SandboxId) {
+        if let Ok(Some(_lock)) = self.try_lock(id)
+            && matches!(self.read(id), Ok(Reading::Nothing))
+        {
+            for extension in ["new", "lease", "lock"] {
+                let _ = fs::remove_file(self.path(id, extension));
             }
         }
     }
@@ -162,7 +174,7 @@ impl Ledger {
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .custom_flags(no_follow())
+            .custom_flags(safe_open())
             .open(&temporary)
             .map_err(unusable)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
@@ -180,7 +192,7 @@ impl Ledger {
 
     /// The record first: without it the other files mean nothing, with it they are still needed.
     fn remove_now(&self, id: &SandboxId) -> Result<()> {
-        for extension in ["json", "lease", "lock"] {
+        for extension in ["json", "new", "lease", "lock"] {
             match fs::remove_file(self.path(id, extension)) {
                 Err(error) if error.kind() == IoErrorKind::NotFound => {}
                 other => other.map_err(unusable)?,
@@ -264,7 +276,7 @@ fn open_to_lock(path: &Path) -> std::io::Result<File> {
         .create(true)
         .truncate(false)
         .mode(0o600)
-        .custom_flags(no_follow())
+        .custom_flags(safe_open())
         .open(path)
 }
 
@@ -278,8 +290,13 @@ fn is_linked(file: &File, path: &Path) -> std::io::Result<bool> {
 }
 
 /// The directory is ours alone, but a state directory below `/tmp` would not be.
-fn no_follow() -> i32 {
-    (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::CLOEXEC).bits() as i32
+fn safe_open() -> i32 {
+    (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32
+}
+
+#[cfg(feature = "testing")]
+pub(super) fn reads_as_record(bytes: &[u8], id: &SandboxId) -> bool {
+    matches!(record::decode(bytes, id), Ok(Some(_)))
 }
 
 fn unusable(cause: std::io::Error) -> Error {
@@ -289,3 +306,7 @@ fn unusable(cause: std::io::Error) -> Error {
     }
     Error::unavailable("the state directory cannot be used").with_cause(cause)
 }
+
+#[cfg(test)]
+#[path = "ledger/tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! Running something in a sandbox: commands, and code in a language.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
@@ -52,22 +52,31 @@ impl Core {
     }
 
     pub(super) async fn run_code(self: &Arc<Self>, owner: &Owner, id: &SandboxId, run: RunCode) -> Result<Execution> {
+        let started = self.start_code(owner, id, &run).await;
+        if let Err(error) = &started {
+            self.emit(owner, id, EventKind::ExecRefused { kind: error.kind() });
+        }
+        started
+    }
+
+    async fn start_code(self: &Arc<Self>, owner: &Owner, id: &SandboxId, run: &RunCode) -> Result<Execution> {
         let deadline = Instant::now() + run.timeout;
         let runner = self.settings.runners.find(&run.language)?;
         self.locate(owner, id)?;
         // Where the code lies does not follow where it runs: only the sandbox's own directory is sure to be writable.
-        let directory = self.registry.info(owner, id, &self.clock)?.work_directory;
-        let plan = runner.plan(&run, &directory)?;
+        let info = self.registry.info(owner, id, &self.clock)?;
+        let plan = runner.plan(run, &info.work_directory)?;
         let files = HeldFiles::new(self, owner, id);
         write_code(&files, &plan).await?;
         let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: plan.leftover.clone() };
         if let Some(build) = &plan.build {
-            let captured = self.start_first(owner, id, build, deadline).await?.capture(OutputCaps::default()).await?;
+            let building = self.start_first(&info, build, deadline).await?;
+            let captured = building.capture(OutputCaps::default()).await?;
             if captured.outcome.status != ExecStatus::Exited(0) {
                 return Ok(Execution::ended(&captured));
             }
         }
-        let execution = self.start_first(owner, id, &plan.run, deadline).await?;
+        let execution = self.start_first(&info, &plan.run, deadline).await?;
         let ended = execution.control.ended();
         tokio::spawn(async move {
             ended.await;
@@ -77,19 +86,18 @@ impl Core {
     }
 
     /// The first of several ways whose program exists. Trying costs nothing when the first one is there.
-    async fn start_first(
-        self: &Arc<Self>,
-        owner: &Owner,
-        id: &SandboxId,
-        step: &Step,
-        deadline: Instant,
-    ) -> Result<Execution> {
-        for request in step.requests(deadline.saturating_duration_since(Instant::now()))? {
-            match self.start(owner, id, &request).await {
+    async fn start_first(self: &Arc<Self>, info: &SandboxInfo, step: &Step, deadline: Instant) -> Result<Execution> {
+        let (owner, id) = (&info.owner, &info.id);
+        for attempt in step.attempts(deadline.saturating_duration_since(Instant::now()))? {
+            let started = match &attempt.check {
+                Some(check) if !self.is_suitable(info, check).await? => continue,
+                Some(_) | None => self.start(owner, id, &attempt.request).await,
+            };
+            match started {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
                     // Not the program but the place for it may be missing, and then no other program helps.
                     self.locate(owner, id)?;
-                    if let Some(directory) = &request.work_directory {
+                    if let Some(directory) = &attempt.request.work_directory {
                         HeldFiles::new(self, owner, id).stat(directory).await?;
                     }
                 }
@@ -97,6 +105,27 @@ impl Core {
             }
         }
         Err(step.missing())
+    }
+
+    /// Asked once per image: what an image has does not change.
+    async fn is_suitable(self: &Arc<Self>, info: &SandboxInfo, check: &ExecRequest) -> Result<bool> {
+        let question = (info.image.clone(), check.argv().to_vec());
+        if let Some(known) = self.suitable.lock().unwrap_or_else(PoisonError::into_inner).get(&question) {
+            return Ok(*known);
+        }
+        let suitable = match self.start(&info.owner, &info.id, check).await {
+            Ok(execution) => {
+                let captured = execution.capture(OutputCaps { head: 0, tail: 0 }).await?;
+                captured.outcome.status == ExecStatus::Exited(0)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.locate(&info.owner, &info.id)?;
+                false
+            }
+            Err(error) => return Err(error),
+        };
+        self.suitable.lock().unwrap_or_else(PoisonError::into_inner).insert(question, suitable);
+        Ok(suitable)
     }
 
     pub(super) async fn renew(

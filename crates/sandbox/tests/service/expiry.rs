@@ -121,7 +121,11 @@ async fn an_answered_renewal_is_in_force() {
                 Ok(_) => {
                     answered += 1;
                     tokio::time::sleep(seconds(39)).await;
-                    assert_eq!(world.host.existing(), [info.id.clone()], "delay {engine_delay}, offset {offset}");
+                    assert_eq!(
+                        world.host.existing(),
+                        std::slice::from_ref(&info.id),
+                        "delay {engine_delay}, offset {offset}"
+                    );
                     assert_eq!(says(&service, &info.id, "echo alive").await, "alive\n");
                 }
                 Err(error) => {

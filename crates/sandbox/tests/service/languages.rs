@@ -84,3 +84,27 @@ async fn a_missing_directory_is_not_taken_for_a_missing_language() {
     let run = RunCode::new("bash", "pwd", seconds(1));
     assert_eq!(kind(service.run_code(&owner(), &info.id, run).await), ErrorKind::NotFound);
 }
+
+#[tokio::test]
+async fn a_program_that_fails_its_check_is_passed_over_and_asked_once() {
+    let world = World::new();
+    let mut settings = world.settings();
+    let runner = |check: &str| {
+        format!(
+            "[[runner]]\nname = \"x\"\ntitle = \"X\"\nfile = \"x.sh\"\nplace = \"work\"\n\
+             run = [[\"bash\", \"{{file}}\"], [\"echo\", \"second\"]]\ncheck = {{ bash = [\"{check}\"] }}"
+        )
+    };
+    settings.runners = settings.runners.overlaid_by(&runner("false")).unwrap();
+    let service = world.process_with(settings.clone()).await;
+    let info = create(&service, spec()).await;
+    let calls = world.host.calls(sandbox::engine::fake::Operation::Start);
+    for _ in 0..3 {
+        assert_eq!(run(&service, &info.id, "x", "echo first", &[]).await.1, "second\n");
+    }
+    assert_eq!(world.host.calls(sandbox::engine::fake::Operation::Start), calls + 4);
+    settings.runners = settings.runners.overlaid_by(&runner("true")).unwrap();
+    let service = world.process_with(settings).await;
+    let info = create(&service, spec()).await;
+    assert_eq!(run(&service, &info.id, "x", "echo first", &[]).await.1, "first\n");
+}

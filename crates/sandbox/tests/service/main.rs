@@ -4,6 +4,7 @@ mod expiry;
 mod languages;
 mod life;
 mod output;
+mod overhead;
 mod persistence;
 mod quotas;
 mod support;

@@ -155,6 +155,22 @@ fn what_a_dead_process_began_is_finished() {
         assert!(world.ledger_files().is_empty(), "{:?}", world.ledger_files());
         create(&service, persistent("half")).await;
     });
+    // After the engine has made it, but before anybody was told.
+    runtime.block_on(async {
+        let service = world.process().await;
+        let found = service.find(&owner(), "half").await.unwrap();
+        service.stop(&owner(), &found.id).await.unwrap();
+    });
+    die_while(&world, Operation::SetDeadline, async |service| {
+        let _ = service.create(&owner(), persistent("half")).await;
+    });
+    assert_eq!(world.host.existing().len(), 1);
+    runtime.block_on(async {
+        let service = world.process().await;
+        assert!(service.list(&owner()).await.unwrap().is_empty());
+        assert!(world.host.existing().is_empty());
+        create(&service, persistent("half")).await;
+    });
     die_while(&world, Operation::Destroy, async |service| {
         let found = service.find(&owner(), "half").await.unwrap();
         let _ = service.stop(&owner(), &found.id).await;
@@ -233,7 +249,7 @@ async fn the_record_of_a_later_version_is_left_alone() {
     assert_eq!(kind(old.find(&owner(), made.id.as_str()).await), ErrorKind::NotFound);
     assert!(old.list(&owner()).await.unwrap().is_empty());
     assert_eq!(fs::read_to_string(&path).unwrap(), later);
-    assert_eq!(world.host.existing(), [made.id.clone()]);
+    assert_eq!(world.host.existing(), std::slice::from_ref(&made.id));
     world.host.kill(&made.id);
     world.process().await;
     assert!(world.ledger_files().is_empty(), "without its sandbox it is only a file");
@@ -259,7 +275,7 @@ async fn use_in_one_process_holds_off_expiry_in_another() {
     let request = ExecRequest::shell("sleep 100", seconds(1000)).unwrap();
     let execution = command.exec(&owner(), &made.id, request).await.unwrap();
     tokio::time::sleep(seconds(99)).await;
-    assert_eq!(world.host.existing(), [made.id.clone()]);
+    assert_eq!(world.host.existing(), std::slice::from_ref(&made.id));
     execution.wait().await.unwrap();
     tokio::time::sleep(seconds(8)).await;
     assert_eq!(world.host.existing(), [made.id]);
@@ -306,7 +322,7 @@ async fn a_renewal_by_one_process_is_in_force_in_all() {
     command.renew(&owner(), &made.id, Some(lifetime)).await.unwrap();
     drop(command);
     tokio::time::sleep(seconds(900)).await;
-    assert_eq!(world.host.existing(), [made.id.clone()]);
+    assert_eq!(world.host.existing(), std::slice::from_ref(&made.id));
     assert_eq!(server.find(&owner(), "lab").await.unwrap().lifetime, lifetime);
     tokio::time::sleep(seconds(150)).await;
     assert!(world.host.existing().is_empty());

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::{no_follow, open_to_lock, unusable};
+use super::{open_to_lock, safe_open, unusable};
 use crate::error::{Error, Result};
 use crate::service::clock::Moment;
 
@@ -64,7 +64,7 @@ impl Lease {
     }
 
     fn open(&self) -> Result<Option<LeaseHold>> {
-        match File::options().read(true).write(true).custom_flags(no_follow()).open(&self.path) {
+        match File::options().read(true).write(true).custom_flags(safe_open()).open(&self.path) {
             Ok(file) => Ok(Some(LeaseHold { file })),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(unusable(error)),
