@@ -187,6 +187,8 @@ impl std::fmt::Debug for ReadFile {
 }
 
 /// Bytes on their way into a sandbox. Dropped before `commit`, it leaves no trace.
+///
+/// After a write has failed, `commit` fails too, and says why: a stream can only say that it broke.
 #[async_trait]
 pub trait WriteFile: AsyncWrite + Send + Unpin {
     async fn commit(self: Box<Self>) -> Result<()>;

@@ -227,10 +227,8 @@ async fn write_code(files: &HeldFiles, plan: &Plan) -> Result<()> {
         file.write_all(&plan.code).await?;
         file.shutdown().await
     };
-    written.await.map_err(|cause| {
-        Error::limit_exceeded("the code could not be written to the sandbox")
-            .with_hint("its disk may be full")
-            .with_cause(cause)
-    })?;
-    file.commit().await
+    let written = written.await;
+    // After a failed write this fails too, and knows the reason better than the stream does.
+    file.commit().await?;
+    written.map_err(|cause| Error::internal("the code was not written whole").with_cause(cause))
 }

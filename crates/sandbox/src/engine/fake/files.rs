@@ -64,7 +64,13 @@ impl Files for FakeFiles {
                 return Err(Error::not_found(format!("there is no directory for {path} in the sandbox")));
             }
         }
-        Ok(Box::new(Incoming { sandbox, path: path.clone(), bytes: Vec::new(), target: Target::File(options) }))
+        Ok(Box::new(Incoming {
+            sandbox,
+            path: path.clone(),
+            bytes: Vec::new(),
+            full: false,
+            target: Target::File(options),
+        }))
     }
 
     async fn make_directory(&self, path: &GuestPath) -> Result<()> {
@@ -108,7 +114,7 @@ impl Files for FakeFiles {
     async fn unpack(&self, path: &GuestPath) -> Result<Box<dyn WriteFile>> {
         let sandbox = self.reach.sandbox()?;
         sandbox.tree.lock().unwrap().make_directories(path)?;
-        Ok(Box::new(Incoming { sandbox, path: path.clone(), bytes: Vec::new(), target: Target::Archive }))
+        Ok(Box::new(Incoming { sandbox, path: path.clone(), bytes: Vec::new(), full: false, target: Target::Archive }))
     }
 }
 
@@ -126,6 +132,7 @@ struct Incoming {
     sandbox: Arc<FakeSandbox>,
     path: GuestPath,
     bytes: Vec<u8>,
+    full: bool,
     target: Target,
 }
 
@@ -133,6 +140,7 @@ impl AsyncWrite for Incoming {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let limit = self.sandbox.tree.lock().unwrap().disk_limit();
         if (self.bytes.len() + bytes.len()) as u64 > limit {
+            self.full = true;
             return Poll::Ready(Err(io::ErrorKind::StorageFull.into()));
         }
         self.bytes.extend_from_slice(bytes);
@@ -153,6 +161,9 @@ impl WriteFile for Incoming {
     async fn commit(self: Box<Self>) -> Result<()> {
         if self.sandbox.is_gone() {
             return Err(super::gone());
+        }
+        if self.full {
+            return Err(Error::limit_exceeded("the sandbox's disk is full"));
         }
         let mut tree = self.sandbox.tree.lock().unwrap();
         let options = match self.target {

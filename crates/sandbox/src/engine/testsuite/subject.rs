@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::engine::{Engine, Files, Process};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 use crate::exec::{ExecOutcome, ExecRequest, ExecStatus};
 use crate::file::{ByteRange, ListOptions, WriteOptions};
 use crate::id::{Owner, SandboxId};
@@ -96,8 +96,10 @@ impl Subject {
 
     pub async fn write_with(&self, place: &str, bytes: &[u8], options: WriteOptions) -> Result<()> {
         let mut file = self.files.write(&path(place), options).await?;
-        file.write_all(bytes).await.map_err(Error::from_stream)?;
-        file.commit().await
+        let written = file.write_all(bytes).await;
+        let committed = file.commit().await;
+        assert!(written.is_ok() || committed.is_err(), "{place}: half a file was committed after {written:?}");
+        committed
     }
 
     pub async fn read(&self, place: &str) -> Vec<u8> {
