@@ -61,12 +61,11 @@ impl Hold {
             core.lose(&self.id);
             return Err(Refusal::Gone.into());
         }
-        let known = lease.engine_deadline();
-        if self.expiry.is_covered(known, now, ahead) {
+        // Another process may have moved it further meanwhile; moving it back would end what that process runs.
+        if self.expiry.is_covered(lease.engine_deadline(), now, ahead) {
             return Ok(());
         }
-        let wanted = self.expiry.engine_deadline(now, ahead);
-        let deadline = known.map_or(wanted, |known| known.max(wanted));
+        let deadline = self.expiry.engine_deadline(now, ahead);
         match core.engine.set_deadline(&self.id, Some(deadline.since(now))).await {
             Ok(()) => lease.set_engine_deadline(deadline),
             Err(error) => {

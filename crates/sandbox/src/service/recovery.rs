@@ -53,6 +53,9 @@ impl Core {
         match (before.state, exists) {
             (RecordState::Live, true) => {
                 self.adopt(&before);
+                // One that we know already may have been used or renewed by another process.
+                let expiry = before.expiry(&self.clock, self.ledger.lease(id).last_used());
+                self.registry.touch(id, expiry);
                 return Ok(());
             }
             (RecordState::Live, false) | (RecordState::Creating | RecordState::Stopping, _) => {}
