@@ -90,14 +90,6 @@ impl Error {
         Self::new(ErrorKind::Internal, message)
     }
 
-    /// The error behind a failed stream. Engines put theirs inside of the `io::Error`, where one is known.
-    pub fn from_stream(cause: std::io::Error) -> Self {
-        match cause.downcast::<Self>() {
-            Ok(error) => error,
-            Err(cause) => Self::internal("a stream to the sandbox broke off").with_cause(cause),
-        }
-    }
-
     /// What to do next, in words that a model or a person can follow.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
