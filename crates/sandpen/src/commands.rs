@@ -1,0 +1,32 @@
+//! One file per command: from parsed words to calls of the service, and its answer to the screen.
+
+use sandbox::{Error, ErrorKind, Owner, Result, SandboxInfo, SandboxService};
+
+pub mod bench;
+pub mod completions;
+pub mod cp;
+pub mod create;
+pub mod doctor;
+pub mod exec;
+pub mod man;
+pub mod ps;
+pub mod run;
+pub mod stop;
+
+/// The sandbox that a person named, by id or by its own name.
+async fn find(service: &SandboxService, owner: &Owner, name: &str) -> Result<SandboxInfo> {
+    service.find(owner, name).await.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            Error::not_found(format!("there is no sandbox {name:?}")).with_hint("sandpen ps shows those that there are")
+        }
+        ErrorKind::InvalidInput
+        | ErrorKind::AlreadyExists
+        | ErrorKind::WrongState
+        | ErrorKind::LimitExceeded
+        | ErrorKind::Denied
+        | ErrorKind::Unsupported
+        | ErrorKind::TimedOut
+        | ErrorKind::Unavailable
+        | ErrorKind::Internal => error,
+    })
+}

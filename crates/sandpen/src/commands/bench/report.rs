@@ -1,0 +1,213 @@
+//! The measurements as a table for people, as Markdown for a document, and as JSON for programs.
+
+use sandbox::{ByteSize, Error};
+use serde::{Serialize, Serializer};
+
+use super::row::{Row, Work};
+use super::sample::Sample;
+use super::scale::Scale;
+use crate::output::{BOLD, DIM};
+use crate::table::{Align, Cell, Table};
+
+#[derive(Debug, Serialize)]
+pub struct Report {
+    version: &'static str,
+    kernel: String,
+    cpus: usize,
+    runs: u32,
+    #[serde(serialize_with = "rows_as_objects")]
+    pub rows: Vec<(Row, Sample)>,
+    pub skipped: Vec<Skipped>,
+    pub scale: Scale,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Skipped {
+    name: &'static str,
+    reason: String,
+}
+
+impl Skipped {
+    pub fn new(name: &'static str, error: &Error) -> Self {
+        Self { name, reason: error.message().to_owned() }
+    }
+}
+
+#[derive(Serialize)]
+struct RowObject {
+    name: &'static str,
+    what: &'static str,
+    median_ms: f64,
+    p10_ms: f64,
+    p90_ms: f64,
+    times_bare: Option<f64>,
+    times_bubblewrap: Option<f64>,
+}
+
+impl Report {
+    pub fn new(runs: u32) -> Self {
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            runs,
+            rows: Vec::new(),
+            skipped: Vec::new(),
+            scale: Scale::default(),
+        }
+    }
+
+    pub fn render(&self) -> String {
+        let mut table = Table::new(&[
+            ("ROW", Align::Left),
+            ("MEDIAN ms", Align::Right),
+            ("P10", Align::Right),
+            ("P90", Align::Right),
+            ("× BARE", Align::Right),
+            ("× BWRAP", Align::Right),
+            ("WHAT", Align::Left),
+        ]);
+        let number = |value: f64| Cell::from(format!("{value:.2}"));
+        let ratio =
+            |value: Option<f64>| value.map_or_else(|| Cell::styled("–", DIM), |value| format!("{value:.2}").into());
+        for row in objects(&self.rows) {
+            table.push([
+                row.name.into(),
+                number(row.median_ms),
+                number(row.p10_ms),
+                number(row.p90_ms),
+                ratio(row.times_bare),
+                ratio(row.times_bubblewrap),
+                Cell::styled(row.what, DIM),
+            ]);
+        }
+        let mut text = if self.rows.is_empty() { String::new() } else { table.render() };
+        for (what, value) in self.scale_lines() {
+            text += &format!("{BOLD}{what}:{BOLD:#} {value}\n");
+        }
+        for Skipped { name, reason } in &self.skipped {
+            text += &format!("{DIM}{name} was skipped: {reason}{DIM:#}\n");
+        }
+        text + &format!("{DIM}{}{DIM:#}\n", self.conditions())
+    }
+
+    pub fn markdown(&self) -> String {
+        let ratio = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
+        let mut text = String::from(
+            "| Row | What | Median ms | p10 | p90 | × bare | × bubblewrap |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
+        );
+        for row in objects(&self.rows) {
+            text += &format!(
+                "| `{}` | {} | {:.2} | {:.2} | {:.2} | {} | {} |\n",
+                row.name,
+                row.what,
+                row.median_ms,
+                row.p10_ms,
+                row.p90_ms,
+                ratio(row.times_bare),
+                ratio(row.times_bubblewrap)
+            );
+        }
+        let scale = self.scale_lines();
+        if !scale.is_empty() {
+            text += "\n| Many sandboxes | |\n| --- | ---: |\n";
+            for (what, value) in scale {
+                text += &format!("| {what} | {value} |\n");
+            }
+        }
+        for Skipped { name, reason } in &self.skipped {
+            text += &format!("\n`{name}` was skipped: {reason}.\n");
+        }
+        text + &format!("\n{}\n", self.conditions())
+    }
+
+    fn conditions(&self) -> String {
+        format!(
+            "sandpen {}, kernel {}, {} processors, {} interleaved runs per row",
+            self.version, self.kernel, self.cpus, self.runs
+        )
+    }
+
+    fn scale_lines(&self) -> Vec<(String, String)> {
+        let Scale { alive, create_alone_ms, create_among_ms, idle_memory_bytes, runs_per_second } = &self.scale;
+        let mut lines = Vec::new();
+        if let Some(alone) = create_alone_ms {
+            lines.push(("creation, no other sandbox".to_owned(), format!("{alone:.2} ms")));
+        }
+        if let (Some(among), Some(alive)) = (create_among_ms, alive) {
+            lines.push((format!("creation, {alive} others alive"), format!("{among:.2} ms")));
+        }
+        if let (Some(bytes), Some(alive)) = (idle_memory_bytes, alive) {
+            lines.push((format!("memory per idle sandbox, over {alive}"), ByteSize::new(*bytes).to_string()));
+        }
+        if let Some(rate) = runs_per_second {
+            lines.push(("create, run, destroy with 2 workers".to_owned(), format!("{rate:.0} a second")));
+        }
+        lines
+    }
+}
+
+fn objects(rows: &[(Row, Sample)]) -> Vec<RowObject> {
+    let median = |wanted: Row| rows.iter().find(|(row, _)| *row == wanted).map(|(_, sample)| sample.median);
+    rows.iter()
+        .map(|(row, sample)| {
+            let (bare, bubblewrap) = match row.work() {
+                Work::Python => (median(Row::BarePython), median(Row::BubblewrapPython)),
+                Work::True => (median(Row::BareTrue), median(Row::BubblewrapTrue)),
+                Work::Alone => (None, None),
+            };
+            RowObject {
+                name: row.name(),
+                what: row.what(),
+                median_ms: sample.median,
+                p10_ms: sample.p10,
+                p90_ms: sample.p90,
+                times_bare: bare.map(|bare| sample.median / bare),
+                times_bubblewrap: bubblewrap.map(|bubblewrap| sample.median / bubblewrap),
+            }
+        })
+        .collect()
+}
+
+fn rows_as_objects<S: Serializer>(rows: &[(Row, Sample)], serializer: S) -> Result<S::Ok, S::Error> {
+    objects(rows).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let sample = |median| Sample { median, p10: median / 2.0, p90: median * 2.0 };
+        Report {
+            rows: vec![
+                (Row::BarePython, sample(10.0)),
+                (Row::SandboxPython, sample(12.5)),
+                (Row::BubblewrapPython, sample(20.0)),
+                (Row::Create, sample(4.0)),
+            ],
+            skipped: vec![Skipped { name: "crun-python", reason: "crun is not installed".into() }],
+            scale: Scale { runs_per_second: Some(250.4), ..Scale::default() },
+            kernel: "6.18".into(),
+            cpus: 2,
+            ..Report::new(100)
+        }
+    }
+
+    #[test]
+    fn ratios_are_within_the_same_work() {
+        let value = serde_json::to_value(report()).unwrap();
+        assert_eq!(value["rows"][1]["times_bare"], 1.25);
+        assert_eq!(value["rows"][1]["times_bubblewrap"], 0.625);
+        assert_eq!(value["rows"][3]["times_bare"], serde_json::Value::Null);
+        assert_eq!(value["skipped"][0]["reason"], "crun is not installed");
+    }
+
+    #[test]
+    fn markdown_has_a_line_per_row() {
+        let text = report().markdown();
+        assert!(text.contains("| 12.50 | 6.25 | 25.00 | 1.25 | 0.62 |\n"), "{text}");
+        assert!(text.contains("| create, run, destroy with 2 workers | 250 a second |\n"), "{text}");
+        assert!(text.contains("`crun-python` was skipped: crun is not installed.\n"), "{text}");
+    }
+}

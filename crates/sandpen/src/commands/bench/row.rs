@@ -1,0 +1,184 @@
+//! The rows: each one thing to time, done once per round.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use sandbox::{Error, ExecRequest, ExecStatus, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec};
+
+use super::bundle::Bundle;
+use super::program::{ask, time};
+use crate::config::Config;
+
+const PRINT: &str = "print(1)";
+const TRUE: &str = "/bin/true";
+
+/// What a row is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    Python,
+    True,
+    /// Nothing to compare it with.
+    Alone,
+}
+
+macro_rules! rows {
+    ($($variant:ident, $name:literal, $work:ident, $what:literal;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Row {
+            $($variant,)*
+        }
+
+        impl Row {
+            pub const ALL: &'static [Row] = &[$(Row::$variant,)*];
+
+            pub fn name(self) -> &'static str {
+                match self { $(Row::$variant => $name,)* }
+            }
+
+            pub fn what(self) -> &'static str {
+                match self { $(Row::$variant => $what,)* }
+            }
+
+            pub fn work(self) -> Work {
+                match self { $(Row::$variant => Work::$work,)* }
+            }
+        }
+    };
+}
+
+rows! {
+    BarePython, "bare-python", Python, "python3 -c 'print(1)', no sandbox";
+    SandboxPython, "sandbox-python", Python, "fresh sandbox, cold Python, through the service";
+    RunPython, "run-python", Python, "sandpen run python, as a program";
+    BubblewrapPython, "bwrap-python", Python, "bubblewrap: namespaces and file tree, no limits, no filter";
+    CrunPython, "crun-python", Python, "crun run, without a user namespace";
+    RuncPython, "runc-python", Python, "runc run, without a user namespace";
+    BareTrue, "bare-true", True, "/bin/true, no sandbox";
+    SandboxTrue, "sandbox-true", True, "fresh sandbox, /bin/true, through the service";
+    ExecTrue, "exec-true", True, "/bin/true in a running sandbox";
+    BubblewrapTrue, "bwrap-true", True, "bubblewrap, /bin/true";
+    Create, "create-destroy", Alone, "make an empty sandbox and remove it";
+}
+
+/// What the rows need, made once.
+#[derive(Debug)]
+pub struct Setting {
+    service: SandboxService,
+    owner: Owner,
+    /// The interpreter itself, not a shim in front of it: every row starts the same program.
+    python: Result<PathBuf>,
+    prefix: Option<PathBuf>,
+    ourselves: PathBuf,
+    state_dir: PathBuf,
+    standing: SandboxId,
+    bundle: Bundle,
+}
+
+impl Setting {
+    pub async fn prepare(service: SandboxService, config: &Config) -> Result<Self> {
+        let owner = Owner::local();
+        let python = ask("python3", &["-c", "import sys; print(sys.executable)"]).map(PathBuf::from);
+        let prefix = ask("python3", &["-c", "import sys; print(sys.base_prefix)"]).ok().map(PathBuf::from);
+        let prefix = prefix.filter(|prefix| !prefix.starts_with("/usr") || prefix.starts_with("/usr/local"));
+        let ourselves = std::env::current_exe()
+            .map_err(|cause| Error::internal("this program does not know where it is").with_cause(cause))?;
+        let standing = service.create(&owner, SandboxSpec::new(owner.clone())).await?.id;
+        let bundle = Bundle::make(python.as_deref().ok(), prefix.as_deref())?;
+        let state_dir = config.state_dir()?.to_owned();
+        Ok(Self { service, owner, python, prefix, ourselves, state_dir, standing, bundle })
+    }
+
+    pub async fn clear_away(self) -> Result<()> {
+        self.service.stop(&self.owner, &self.standing).await
+    }
+
+    /// Fails when this row cannot be measured here, with the reason.
+    pub async fn once(&self, row: Row) -> Result<Duration> {
+        match row {
+            Row::BarePython => time(Command::new(self.python()?).args(["-c", PRINT]), "1\n"),
+            Row::BareTrue => time(&mut Command::new(TRUE), ""),
+            Row::BubblewrapPython => time(self.bubblewrap()?.arg(self.python()?).args(["-c", PRINT]), "1\n"),
+            Row::BubblewrapTrue => time(self.bubblewrap()?.arg(TRUE), ""),
+            Row::CrunPython => self.python().and_then(|_| time(&mut self.bundle.command("crun")?, "1\n")),
+            Row::RuncPython => self.python().and_then(|_| time(&mut self.bundle.command("runc")?, "1\n")),
+            Row::SandboxPython => self.fresh(&[self.python_text()?, "-c", PRINT], b"1\n").await,
+            Row::SandboxTrue => self.fresh(&[TRUE], b"").await,
+            Row::ExecTrue => {
+                let started = Instant::now();
+                self.exec(&self.standing, &[TRUE], b"").await?;
+                Ok(started.elapsed())
+            }
+            Row::Create => {
+                let started = Instant::now();
+                let id = self.create().await?;
+                self.service.stop(&self.owner, &id).await?;
+                Ok(started.elapsed())
+            }
+            Row::RunPython => {
+                let mut command = Command::new(&self.ourselves);
+                time(command.arg("--state-dir").arg(&self.state_dir).args(["run", "python", PRINT]), "1\n")
+            }
+        }
+    }
+
+    /// From the request to the last byte and the exit code; the sandbox is removed after the clock was stopped.
+    async fn fresh(&self, argv: &[&str], expected: &[u8]) -> Result<Duration> {
+        let started = Instant::now();
+        let id = self.create().await?;
+        let done = self.exec(&id, argv, expected).await;
+        let took = started.elapsed();
+        self.service.stop(&self.owner, &id).await?;
+        done.map(|()| took)
+    }
+
+    async fn create(&self) -> Result<SandboxId> {
+        self.service.create(&self.owner, SandboxSpec::new(self.owner.clone())).await.map(|sandbox| sandbox.id)
+    }
+
+    async fn exec(&self, id: &SandboxId, argv: &[&str], expected: &[u8]) -> Result<()> {
+        let request = ExecRequest::new(argv.iter().copied(), Duration::from_secs(30))?;
+        let captured = self.service.exec(&self.owner, id, request).await?.capture(OutputCaps::default()).await?;
+        if captured.outcome.status == ExecStatus::Exited(0) && captured.stdout.bytes() == expected {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "it ended as {}: {}",
+            captured.outcome.status.as_str(),
+            captured.stderr.to_text().trim()
+        )))
+    }
+
+    fn python(&self) -> Result<&Path> {
+        match &self.python {
+            Ok(python) => Ok(python),
+            Err(error) => Err(Error::new(error.kind(), error.message())),
+        }
+    }
+
+    fn python_text(&self) -> Result<&str> {
+        self.python()?.to_str().ok_or_else(|| Error::unsupported("the path of python3 is not UTF-8"))
+    }
+
+    /// As many of our walls as it can build by flags: it has no limits and brings no system call filter.
+    fn bubblewrap(&self) -> Result<Command> {
+        let mut command = Command::new("bwrap");
+        command.args(["--unshare-all", "--unshare-user", "--uid", "1000", "--gid", "1000", "--hostname", "sandbox"]);
+        command.args(["--new-session", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]);
+        command.args(["--setenv", "PATH", "/usr/local/bin:/usr/bin:/bin", "--ro-bind", "/usr", "/usr"]);
+        for name in ["bin", "sbin", "lib", "lib64"] {
+            let path = Path::new("/").join(name);
+            match std::fs::read_link(&path) {
+                Ok(target) => command.arg("--symlink").arg(target).arg(&path),
+                Err(_) if path.exists() => command.arg("--ro-bind").arg(&path).arg(&path),
+                Err(_) => &mut command,
+            };
+        }
+        if let Some(prefix) = &self.prefix {
+            command.arg("--ro-bind").arg(prefix).arg(prefix);
+        }
+        command.args(["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/workspace"]);
+        command.args(["--chdir", "/workspace", "--"]);
+        Ok(command)
+    }
+}

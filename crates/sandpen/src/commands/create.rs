@@ -1,0 +1,66 @@
+//! `sandpen create`: a sandbox that stays when this process is gone.
+
+use clap::Args;
+use sandbox::{Owner, Persistence, Result, SandboxName, SandboxSpec};
+
+use crate::cli::examples;
+use crate::commands::ps::SandboxObject;
+use crate::config::flags::{EnvFlag, LifetimeFlags, SandboxFlags};
+use crate::config::{Config, Written};
+use crate::exit::Exit;
+use crate::{output, wiring};
+
+/// Make a sandbox that stays, and print its id
+///
+/// It keeps its files and processes between commands and ends when it is stopped or was not used for a while.
+#[derive(Args, Debug)]
+#[command(after_help = examples(&[
+    ("id=$(sandpen create)", "keep its id"),
+    ("sandpen create --name lab --idle 2h", "a name of its own, a longer life"),
+    ("sandpen create --image dir:./rootfs", "another system than this one"),
+]))]
+pub struct Arguments {
+    /// A name to use in place of the id; also its host name
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    #[command(flatten)]
+    lifetime: LifetimeFlags,
+
+    #[command(flatten)]
+    env: EnvFlag,
+
+    #[command(flatten)]
+    sandbox: SandboxFlags,
+}
+
+impl Arguments {
+    pub fn write_to(&self, written: &mut Written) {
+        self.lifetime.write_to(written);
+        self.env.write_to(written);
+        self.sandbox.write_to(written);
+    }
+}
+
+pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
+    let name = arguments.name.as_deref().map(str::parse::<SandboxName>).transpose()?;
+    let owner = Owner::local();
+    let spec = SandboxSpec {
+        image: config.sandbox.image.clone(),
+        limits: config.sandbox.limits,
+        lifetime: config.sandbox.lifetime,
+        environment: config.sandbox.environment.clone(),
+        persistence: Persistence::Persistent,
+        name,
+        ..SandboxSpec::new(owner.clone())
+    };
+    wiring::with_service(&config, |service| async move {
+        let sandbox = service.create(&owner, spec).await?;
+        if config.json {
+            output::object(&SandboxObject::new(&sandbox, None));
+        } else {
+            output::text(&format!("{}\n", sandbox.id));
+        }
+        Ok(Exit::SUCCESS)
+    })
+}

@@ -1,0 +1,124 @@
+//! `sandpen exec`: a command in a sandbox that exists.
+
+use clap::Args;
+use sandbox::{ErrorKind, ExecRequest, Execution, GuestPath, OutputCaps, Owner, Result, SandboxInfo, SandboxService};
+
+use crate::attach::{self, CutShort, Input, Screen};
+use crate::cli::examples;
+use crate::commands::find;
+use crate::config::flags::{EnvFlag, TimeoutFlag};
+use crate::config::{Config, Written};
+use crate::exit::Exit;
+use crate::outcome::{self, Remedy, ResultObject};
+use crate::output::{self, Teller};
+use crate::signals::Signals;
+use crate::{terminal, wiring};
+
+/// Run a command in a sandbox
+///
+/// Exit codes are those of `sandpen run`.
+#[derive(Args, Debug)]
+#[command(override_usage = "sandpen exec [OPTIONS] <ID> [--] <ARGV>...", after_help = examples(&[
+    ("sandpen exec lab -- uname -a", "a command"),
+    ("sandpen exec lab -- sh -c 'echo hello > note'", "a shell line"),
+    ("sandpen exec -t lab -- bash", "a shell to work in"),
+    ("sandpen exec -i lab -- wc -l < words.txt", "a command that reads stdin"),
+]))]
+pub struct Arguments {
+    /// Id or name of the sandbox
+    #[arg(value_name = "ID")]
+    sandbox: String,
+
+    /// Pass stdin to the command
+    #[arg(long, short)]
+    interactive: bool,
+
+    /// Give the command a terminal, with your keyboard
+    #[arg(long, short)]
+    tty: bool,
+
+    /// The directory to start in [default: /workspace]
+    #[arg(long, short, value_name = "PATH")]
+    workdir: Option<String>,
+
+    #[command(flatten)]
+    timeout: TimeoutFlag,
+
+    #[command(flatten)]
+    env: EnvFlag,
+
+    /// The command and its arguments
+    #[arg(value_name = "ARGV", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    argv: Vec<String>,
+}
+
+impl Arguments {
+    pub fn write_to(&self, written: &mut Written) {
+        self.timeout.write_to(written);
+        self.env.write_to(written);
+    }
+
+    fn screen(&self) -> Screen {
+        if self.tty { Screen::Terminal } else { Screen::Streams }
+    }
+
+    fn input(&self) -> Input {
+        if self.interactive || self.tty { Input::Ours } else { Input::Nothing }
+    }
+}
+
+pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
+    let work_directory = arguments.workdir.as_deref().map(str::parse::<GuestPath>).transpose()?;
+    let screen = arguments.screen();
+    let mut request = ExecRequest::new(arguments.argv.clone(), config.sandbox.timeout(screen))?;
+    request.environment = config.sandbox.environment.clone();
+    request.work_directory = work_directory;
+    request.terminal = (screen == Screen::Terminal).then(terminal::size);
+    let config = &config;
+    wiring::with_service(config, |service| async move {
+        let mut signals = Signals::listen()?;
+        let owner = Owner::local();
+        let sandbox = find(&service, &owner, &arguments.sandbox).await?;
+        let started = match signals.unless_ended(service.exec(&owner, &sandbox.id, request)).await {
+            Ok(started) => started,
+            Err(signal) => return Ok(Exit::signal(signal)),
+        };
+        match (started, config.json) {
+            (Ok(execution), true) => capture(&service, &sandbox, execution, arguments.input(), &mut signals).await,
+            (Ok(execution), false) => {
+                let ended = attach::stream(execution, arguments.input(), screen, &mut signals).await?;
+                outcome::explain(&ended.value, config.sandbox.timeout(screen), &sandbox.limits, Remedy::NewSandbox);
+                Ok(ended.cut_short.map_or_else(|| Exit::of(ended.value.status), CutShort::exit))
+            }
+            (Err(error), _) => {
+                let exit = match error.kind() {
+                    ErrorKind::NotFound => Exit::NOT_FOUND,
+                    ErrorKind::InvalidInput => Exit::CANNOT_EXECUTE,
+                    ErrorKind::AlreadyExists
+                    | ErrorKind::WrongState
+                    | ErrorKind::LimitExceeded
+                    | ErrorKind::Denied
+                    | ErrorKind::Unsupported
+                    | ErrorKind::TimedOut
+                    | ErrorKind::Unavailable
+                    | ErrorKind::Internal => Exit::OURS,
+                };
+                Teller::new(config).error(&error);
+                Ok(exit)
+            }
+        }
+    })
+}
+
+async fn capture(
+    service: &SandboxService,
+    sandbox: &SandboxInfo,
+    execution: Execution,
+    input: Input,
+    signals: &mut Signals,
+) -> Result<Exit> {
+    let ended = attach::capture(execution, input, OutputCaps::default(), signals).await?;
+    let isolation = service.isolation(&sandbox.owner, &sandbox.id).await?;
+    output::object(&ResultObject::new(&sandbox.id, &ended.value, &isolation));
+    Ok(ended.cut_short.map_or_else(|| Exit::of(ended.value.outcome.status), CutShort::exit))
+}

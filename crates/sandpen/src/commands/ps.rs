@@ -1,0 +1,153 @@
+//! `sandpen ps`: the sandboxes that exist.
+
+use std::time::{Duration, SystemTime};
+
+use clap::Args;
+use sandbox::{ByteSize, Owner, Persistence, Result, SandboxInfo};
+use serde::Serialize;
+
+use crate::config::Config;
+use crate::exit::Exit;
+use crate::output::{self, DIM};
+use crate::table::{Align, Cell, Table};
+use crate::{time, wiring};
+
+/// List your sandboxes
+#[derive(Args, Debug)]
+pub struct Arguments {
+    /// Print the ids alone
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// A sandbox as `create --json` and `ps --json` show it.
+#[derive(Debug, Serialize)]
+pub struct SandboxObject {
+    sandbox_id: String,
+    name: Option<String>,
+    image: String,
+    state: &'static str,
+    persistent: bool,
+    created_at: String,
+    expires_at: Option<String>,
+    memory_bytes: Option<u64>,
+    memory_limit_bytes: u64,
+    cpus: f64,
+    processes: u32,
+    disk_limit_bytes: u64,
+}
+
+impl SandboxObject {
+    pub fn new(sandbox: &SandboxInfo, memory: Option<u64>) -> Self {
+        Self {
+            sandbox_id: sandbox.id.to_string(),
+            name: sandbox.name.as_ref().map(ToString::to_string),
+            image: sandbox.image.to_string(),
+            state: sandbox.state.as_str(),
+            persistent: sandbox.persistence == Persistence::Persistent,
+            created_at: time::rfc3339(sandbox.created_at),
+            expires_at: sandbox.expires_at.map(time::rfc3339),
+            memory_bytes: memory,
+            memory_limit_bytes: sandbox.limits.memory.bytes(),
+            cpus: f64::from(sandbox.limits.cpu_millis) / 1000.0,
+            processes: sandbox.limits.processes,
+            disk_limit_bytes: sandbox.limits.disk.bytes(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Sandboxes {
+    sandboxes: Vec<SandboxObject>,
+}
+
+pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
+    wiring::with_service(&config, |service| async move {
+        let owner = Owner::local();
+        let mut rows = Vec::new();
+        for sandbox in service.list(&owner).await? {
+            // One that ends between the list and the question has no usage, and that is no error.
+            let usage = service.usage(&owner, &sandbox.id).await.unwrap_or_default();
+            rows.push((sandbox, usage.memory));
+        }
+        if config.json {
+            let sandboxes = rows.iter().map(|(sandbox, memory)| SandboxObject::new(sandbox, *memory)).collect();
+            output::object(&Sandboxes { sandboxes });
+        } else if arguments.quiet {
+            output::text(&rows.iter().map(|(sandbox, _)| format!("{}\n", sandbox.id)).collect::<String>());
+        } else if rows.is_empty() {
+            output::note("you have no sandboxes", Some("make one with sandpen create"));
+        } else {
+            output::text(&table(&rows, SystemTime::now()).render());
+        }
+        Ok(Exit::SUCCESS)
+    })
+}
+
+fn table(rows: &[(SandboxInfo, Option<u64>)], now: SystemTime) -> Table {
+    let mut table = Table::new(&[
+        ("ID", Align::Left),
+        ("NAME", Align::Left),
+        ("IMAGE", Align::Left),
+        ("AGE", Align::Right),
+        ("EXPIRES IN", Align::Right),
+        ("STATE", Align::Left),
+        ("MEMORY", Align::Right),
+    ]);
+    let nothing = || Cell::styled("–", DIM);
+    for (sandbox, memory) in rows {
+        let age = now.duration_since(sandbox.created_at).unwrap_or(Duration::ZERO);
+        let expires = sandbox.expires_at.map(|at| at.duration_since(now).unwrap_or(Duration::ZERO));
+        table.push([
+            sandbox.id.to_string().into(),
+            sandbox.name.as_ref().map_or_else(nothing, |name| name.to_string().into()),
+            sandbox.image.to_string().into(),
+            time::short(whole_seconds(age)).into(),
+            expires.map_or_else(nothing, |left| time::short(whole_seconds(left)).into()),
+            sandbox.state.as_str().into(),
+            memory.map_or_else(nothing, |bytes| ByteSize::new(bytes).to_string().into()),
+        ]);
+    }
+    table
+}
+
+fn whole_seconds(duration: Duration) -> Duration {
+    Duration::from_secs(duration.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use sandbox::{GuestPath, Image, Lifetime, Limits, Network, State};
+
+    use super::*;
+
+    #[test]
+    fn a_row_is_short_and_human() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let sandbox = SandboxInfo {
+            id: "sb-7k2m9x4bqhtw3ecd".parse().unwrap(),
+            owner: Owner::local(),
+            name: Some("lab".parse().unwrap()),
+            image: Image::Host,
+            persistence: Persistence::Persistent,
+            state: State::Live,
+            created_at: now - Duration::from_millis(250_400),
+            expires_at: Some(now + Duration::from_millis(599_900)),
+            lifetime: Lifetime::default(),
+            limits: Limits::default(),
+            network: Network::None,
+            work_directory: GuestPath::workspace(),
+            running: 0,
+        };
+        let text = table(&[(sandbox.clone(), Some(3 << 20))], now).render();
+        let plain = anstream::adapter::strip_str(&text).to_string();
+        assert_eq!(
+            plain,
+            "ID                   NAME  IMAGE     AGE  EXPIRES IN  STATE  MEMORY\n\
+             sb-7k2m9x4bqhtw3ecd  lab   host   4m 10s      9m 59s  live    3 MiB\n"
+        );
+        let object = serde_json::to_value(SandboxObject::new(&sandbox, None)).unwrap();
+        assert_eq!(object["created_at"], "1970-01-12T13:42:29Z");
+        assert_eq!(object["cpus"], 1.0);
+    }
+}

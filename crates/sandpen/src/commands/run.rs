@@ -1,0 +1,211 @@
+//! `sandpen run`: code in a fresh sandbox, its output and its exit code as if it ran here.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+use sandbox::{
+    ErrorKind, Execution, Files, GuestPath, OutputCaps, Owner, Result, RunCode, SandboxInfo, SandboxService,
+    SandboxSpec,
+};
+
+use crate::attach::{self, CutShort, Screen};
+use crate::cli::examples;
+use crate::config::flags::{EnvFlag, SandboxFlags, TimeoutFlag};
+use crate::config::{Config, Written};
+use crate::exit::Exit;
+use crate::outcome::{self, Remedy, ResultObject};
+use crate::output::{self, Teller};
+use crate::signals::Signals;
+use crate::{terminal, transfer, wiring};
+
+use self::source::Source;
+
+mod source;
+
+/// Run code in a fresh sandbox
+///
+/// The exit code is the program's own. 124 means that its time ran out, 137 that its memory did, 125 that sandpen could
+/// not do its part, 126 and 127 that the program could not be executed or found.
+#[derive(Args, Debug)]
+#[command(after_help = examples(&[
+    ("sandpen run python 'print(6 * 7)'", "code as an argument"),
+    ("sandpen run main.go", "a file; its name tells the language"),
+    ("curl -s example.org/x.sh | sandpen run bash", "code from a pipe"),
+    ("sandpen run python -f count.py < words.txt", "a file, with data on stdin"),
+    ("sandpen run plot.py --input data.csv --output plot.png", "files in and out"),
+    ("sandpen run app.js --memory 1G --timeout 5m", "more room, more time"),
+    ("sandpen run bash 'echo $1' -- hello", "arguments for the program"),
+]))]
+pub struct Arguments {
+    /// The language, or a source file whose name tells it
+    language: String,
+
+    /// The code, or a file of that language; left out or -, the code is read from stdin
+    code: Option<String>,
+
+    /// Arguments for the program
+    #[arg(last = true, value_name = "ARGUMENT")]
+    arguments: Vec<String>,
+
+    /// Read the code from a file, and leave stdin to the program
+    #[arg(long, short, value_name = "FILE", conflicts_with = "code", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+
+    /// Bring a file or directory in before the run
+    #[arg(long, short, value_name = "HOST[:GUEST]", value_hint = clap::ValueHint::AnyPath)]
+    input: Vec<OsString>,
+
+    /// Bring a file or directory out after the run, also when the program failed
+    #[arg(long, short, value_name = "GUEST[:HOST]")]
+    output: Vec<OsString>,
+
+    /// Give the program a terminal
+    #[arg(long, short)]
+    tty: bool,
+
+    #[command(flatten)]
+    timeout: TimeoutFlag,
+
+    #[command(flatten)]
+    env: EnvFlag,
+
+    #[command(flatten)]
+    sandbox: SandboxFlags,
+}
+
+impl Arguments {
+    pub fn write_to(&self, written: &mut Written) {
+        self.timeout.write_to(written);
+        self.env.write_to(written);
+        self.sandbox.write_to(written);
+    }
+
+    fn screen(&self) -> Screen {
+        if self.tty { Screen::Terminal } else { Screen::Streams }
+    }
+}
+
+pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
+    let inputs = arguments.input.iter().map(|text| transfer::parse_input(text)).collect::<Result<Vec<_>>>()?;
+    let outputs = arguments.output.iter().map(|text| transfer::parse_output(text)).collect::<Result<Vec<_>>>()?;
+    wiring::with_service(&config, |service| async {
+        let mut signals = Signals::listen()?;
+        let run = Run { arguments, config: &config, service, owner: Owner::local(), inputs, outputs };
+        run.go(&mut signals).await
+    })
+}
+
+struct Run<'a> {
+    arguments: Arguments,
+    config: &'a Config,
+    service: SandboxService,
+    owner: Owner,
+    inputs: Vec<(PathBuf, GuestPath)>,
+    outputs: Vec<(GuestPath, PathBuf)>,
+}
+
+impl Run<'_> {
+    async fn go(&self, signals: &mut Signals) -> Result<Exit> {
+        let Arguments { language, code, file, .. } = &self.arguments;
+        let source = source::resolve(self.service.runners(), language, code.as_deref(), file.as_deref())?;
+        let sandbox = match signals.unless_ended(self.prepare()).await {
+            Ok(prepared) => prepared?,
+            Err(signal) => return Ok(Exit::signal(signal)),
+        };
+        let input = source.input;
+        let execution = match signals.unless_ended(self.start(&sandbox, source)).await {
+            Ok(Ok(execution)) => execution,
+            Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
+                Teller::new(self.config).error(&error);
+                return Ok(Exit::NOT_FOUND);
+            }
+            Ok(Err(error)) => return Err(error),
+            Err(signal) => return Ok(Exit::signal(signal)),
+        };
+        let (exit, cut_short) = if self.config.json {
+            let ended = attach::capture(execution, input, OutputCaps::default(), signals).await?;
+            let isolation = self.service.isolation(&self.owner, &sandbox.id).await?;
+            output::object(&ResultObject::new(&sandbox.id, &ended.value, &isolation));
+            (Exit::of(ended.value.outcome.status), ended.cut_short)
+        } else {
+            let ended = attach::stream(execution, input, self.arguments.screen(), signals).await?;
+            let timeout = self.config.sandbox.timeout(self.arguments.screen());
+            outcome::explain(&ended.value, timeout, &sandbox.limits, Remedy::SameCommand);
+            self.name_missing_layers(&sandbox).await?;
+            (Exit::of(ended.value.status), ended.cut_short)
+        };
+        self.finish(&sandbox, exit, cut_short, signals).await
+    }
+
+    async fn prepare(&self) -> Result<SandboxInfo> {
+        let spec = SandboxSpec {
+            image: self.config.sandbox.image.clone(),
+            limits: self.config.sandbox.limits,
+            ..SandboxSpec::new(self.owner.clone())
+        };
+        let sandbox = self.service.create(&self.owner, spec).await?;
+        if !self.inputs.is_empty() {
+            let files = self.files(&sandbox)?;
+            for (host, guest) in &self.inputs {
+                transfer::copy_in(&*files, host, guest).await?;
+            }
+        }
+        Ok(sandbox)
+    }
+
+    async fn start(&self, sandbox: &SandboxInfo, source: Source) -> Result<Execution> {
+        let screen = self.arguments.screen();
+        let run = RunCode {
+            arguments: self.arguments.arguments.clone(),
+            environment: self.config.sandbox.environment.clone(),
+            terminal: (screen == Screen::Terminal).then(terminal::size),
+            ..RunCode::new(source.language, source.code, self.config.sandbox.timeout(screen))
+        };
+        self.service.run_code(&self.owner, &sandbox.id, run).await
+    }
+
+    /// Results are brought out of failed runs too, but a failed program is the news, not that it left no results.
+    async fn finish(
+        &self,
+        sandbox: &SandboxInfo,
+        exit: Exit,
+        cut_short: Option<CutShort>,
+        signals: &mut Signals,
+    ) -> Result<Exit> {
+        if !self.outputs.is_empty() {
+            match signals.unless_ended(self.collect(sandbox)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) if exit == Exit::SUCCESS && cut_short.is_none() => return Err(error),
+                Ok(Err(error)) => output::note(error.message(), error.hint()),
+                Err(signal) => return Ok(Exit::signal(signal)),
+            }
+        }
+        Ok(cut_short.map_or(exit, CutShort::exit))
+    }
+
+    async fn collect(&self, sandbox: &SandboxInfo) -> Result<()> {
+        let files = self.files(sandbox)?;
+        for (guest, host) in &self.outputs {
+            let copied = transfer::copy_out(&*files, guest, host, sandbox.limits.into()).await?;
+            if copied.skipped > 0 {
+                output::note(&format!("{} special files in {guest} were not copied", copied.skipped), None);
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self, sandbox: &SandboxInfo) -> Result<Box<dyn Files>> {
+        self.service.files(&self.owner, &sandbox.id)
+    }
+
+    /// Nothing can be missing that the operator did not allow to be, so most runs need not ask.
+    async fn name_missing_layers(&self, sandbox: &SandboxInfo) -> Result<()> {
+        if self.config.allow_missing.is_empty() {
+            return Ok(());
+        }
+        let missing = self.service.isolation(&self.owner, &sandbox.id).await?.missing();
+        outcome::name_missing(&missing);
+        Ok(())
+    }
+}

@@ -1,0 +1,254 @@
+//! Every setting, resolved: flag over variable over file over default.
+//!
+//! What was written stays text until here, so that each value is understood in one place and a wrong one is reported
+//! with the place where it stands.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::Duration;
+
+use sandbox::{Environment, Error, Image, Layer, Lifetime, Limits, Quota, Result};
+
+pub use self::key::Key;
+pub use self::written::{Origin, Written};
+use crate::attach::Screen;
+use crate::{suggest, time};
+
+pub mod env;
+pub mod file;
+pub mod flags;
+pub mod key;
+pub mod written;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub engine: EngineChoice,
+    state_dir: Option<PathBuf>,
+    pub allow_missing: BTreeSet<Layer>,
+    /// A file of languages to add to the built-in ones.
+    pub runners: Option<PathBuf>,
+    pub json: bool,
+    pub color: Color,
+    pub verbose: bool,
+    pub sandbox: SandboxConfig,
+}
+
+/// What a new sandbox and a program in it get unless a command says otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxConfig {
+    pub image: Image,
+    pub limits: Limits,
+    pub lifetime: Lifetime,
+    /// `None` leaves it to the command: short for code, long for a person at a terminal.
+    timeout: Option<Duration>,
+    pub environment: Environment,
+}
+
+impl SandboxConfig {
+    pub fn timeout(&self, screen: Screen) -> Duration {
+        self.timeout.unwrap_or(match screen {
+            Screen::Streams => Duration::from_secs(30),
+            Screen::Terminal => Quota::default().exec_timeout,
+        })
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            engine: EngineChoice::Native,
+            state_dir: None,
+            allow_missing: BTreeSet::new(),
+            runners: None,
+            json: false,
+            color: Color::Auto,
+            verbose: false,
+            sandbox: SandboxConfig {
+                image: Image::Host,
+                limits: Limits::default(),
+                lifetime: Lifetime::default(),
+                timeout: None,
+                environment: Environment::default(),
+            },
+        }
+    }
+}
+
+impl Config {
+    /// The settings of this process: the file that `named` or the usual places give, then `SANDPEN_*`, then flags.
+    pub fn load(flags: Written, named: Option<PathBuf>) -> Result<Self> {
+        let lookup = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let named = named.or_else(|| lookup("SANDPEN_CONFIG").map(PathBuf::from));
+        let file = file::read(named.as_deref(), &usual_files(lookup))?;
+        let mut config = Self::resolve(file.into_iter().chain([env::read(lookup)?, flags]))?;
+        if config.state_dir.is_none() {
+            config.state_dir = usual_state_dir(lookup);
+        }
+        Ok(config)
+    }
+
+    /// Later places win.
+    pub fn resolve(places: impl IntoIterator<Item = Written>) -> Result<Self> {
+        let mut config = Self::default();
+        for written in places {
+            if written.values.iter().any(|(key, _)| *key == Key::AllowMissing) {
+                config.allow_missing.clear();
+            }
+            for (key, value) in &written.values {
+                config.set(*key, value).map_err(|error| written.origin.point_at(*key, &error))?;
+            }
+        }
+        config.sandbox.limits = config.sandbox.limits.check()?;
+        Ok(config)
+    }
+
+    pub fn state_dir(&self) -> Result<&Path> {
+        self.state_dir.as_deref().ok_or_else(|| {
+            Error::invalid_input("there is no place to keep sandboxes, because HOME is not set")
+                .with_hint("name a directory with --state-dir or SANDPEN_STATE_DIR")
+        })
+    }
+
+    fn set(&mut self, key: Key, value: &str) -> Result<()> {
+        let sandbox = &mut self.sandbox;
+        match key {
+            Key::Engine => self.engine = value.parse()?,
+            Key::StateDir => self.state_dir = Some(absolute(value)?),
+            Key::Json => self.json = truth(value)?,
+            Key::Color => self.color = value.parse()?,
+            Key::Verbose => self.verbose = truth(value)?,
+            Key::AllowMissing => {
+                self.allow_missing.insert(value.parse()?);
+            }
+            Key::Runners => self.runners = Some(absolute(value)?),
+            Key::Image => sandbox.image = image(value)?,
+            Key::Timeout => sandbox.timeout = Some(positive_time(value)?),
+            Key::Memory => sandbox.limits.memory = value.parse()?,
+            Key::Cpus => sandbox.limits.cpu_millis = cpu_millis(value)?,
+            Key::Processes => sandbox.limits.processes = number(value)?,
+            Key::Disk => sandbox.limits.disk = value.parse()?,
+            Key::Inodes => sandbox.limits.inodes = number(value)?,
+            Key::OpenFiles => sandbox.limits.open_files = number(value)?,
+            Key::Idle => sandbox.lifetime.idle = positive_time(value)?,
+            Key::Lifetime => sandbox.lifetime.total = Some(positive_time(value)?),
+            Key::Env => {
+                let (name, value) = value
+                    .split_once('=')
+                    .ok_or_else(|| Error::invalid_input(format!("{value:?} has no =")).with_hint("write NAME=VALUE"))?;
+                sandbox.environment.insert(name, value)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+macro_rules! word {
+    ($(#[$doc:meta])* $name:ident, $what:literal { $($variant:ident = $word:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($variant,)*
+        }
+
+        impl $name {
+            pub const NAMES: &'static [&'static str] = &[$($word,)*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $word,)* }
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = Error;
+
+            fn from_str(text: &str) -> Result<Self> {
+                match text {
+                    $($word => Ok(Self::$variant),)*
+                    _ => Err(unknown_word($what, text, Self::NAMES)),
+                }
+            }
+        }
+    };
+}
+
+word!(
+    /// The engine that was asked for; whether this version can drive it is for the wiring to say.
+    EngineChoice,
+    "an engine" { Native = "native", Docker = "docker", Podman = "podman", Kubernetes = "kubernetes", }
+);
+word!(
+    /// When to print in colour.
+    Color,
+    "one of the choices" { Auto = "auto", Always = "always", Never = "never", }
+);
+
+fn unknown_word(what: &str, text: &str, known: &[&str]) -> Error {
+    let hint = match suggest::nearest(text, known.iter().copied()) {
+        Some(nearest) => format!("did you mean {nearest}?"),
+        None => format!("use {}", known.join(", ")),
+    };
+    Error::invalid_input(format!("{text:?} is not {what}")).with_hint(hint)
+}
+
+fn absolute(path: &str) -> Result<PathBuf> {
+    std::path::absolute(path).map_err(|_| Error::invalid_input(format!("{path:?} is not a path")))
+}
+
+/// A person at a shell names trees from where they stand; the engine wants the whole path.
+fn image(text: &str) -> Result<Image> {
+    match text.split_once(':') {
+        Some((kind @ ("dir" | "tar"), path)) => format!("{kind}:{}", absolute(path)?.display()).parse(),
+        Some(_) | None => text.parse(),
+    }
+}
+
+fn truth(text: &str) -> Result<bool> {
+    match text {
+        "true" | "1" | "yes" | "on" => Ok(true),
+        "false" | "0" | "no" | "off" => Ok(false),
+        _ => Err(Error::invalid_input(format!("{text:?} is neither true nor false"))),
+    }
+}
+
+fn number<N: FromStr>(text: &str) -> Result<N> {
+    text.parse().map_err(|_| Error::invalid_input(format!("{text:?} is not a whole number")))
+}
+
+fn cpu_millis(text: &str) -> Result<u32> {
+    let count: f64 = text.parse().unwrap_or(f64::NAN);
+    if (0.001..=4096.0).contains(&count) {
+        return Ok((count * 1000.0).round() as u32);
+    }
+    Err(Error::invalid_input(format!("{text:?} is not a number of processors")).with_hint("write for example 1 or 0.5"))
+}
+
+fn positive_time(text: &str) -> Result<Duration> {
+    let duration = time::parse(text)?;
+    if duration.is_zero() {
+        return Err(Error::invalid_input("no time at all is left with 0"));
+    }
+    Ok(duration)
+}
+
+fn usual_files(lookup: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
+    let own = lookup("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .or_else(|| lookup("HOME").map(|home| Path::new(&home).join(".config")));
+    own.into_iter().chain([PathBuf::from("/etc")]).map(|directory| directory.join("sandpen/sandpen.toml")).collect()
+}
+
+fn usual_state_dir(lookup: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some(PathBuf::from("/var/lib/sandpen"));
+    }
+    lookup("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| lookup("HOME").map(|home| Path::new(&home).join(".local/state")))
+        .map(|directory| directory.join("sandpen"))
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

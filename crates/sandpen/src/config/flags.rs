@@ -1,0 +1,170 @@
+//! Settings from the command line. Their help texts are the documentation of the settings.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use sandbox::Layer;
+
+use super::key::Key;
+use super::written::{Origin, Written};
+use super::{Color, EngineChoice};
+
+/// Taken by every command, before or after its name.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Global options")]
+pub struct GlobalFlags {
+    /// What makes the sandboxes [default: native]
+    #[arg(long, global = true, value_name = "ENGINE", value_parser = PossibleValuesParser::new(EngineChoice::NAMES))]
+    engine: Option<String>,
+
+    /// Where sandboxes that outlive a command are kept
+    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    state_dir: Option<String>,
+
+    /// Read settings from this file instead of the usual sandpen.toml
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    /// Print one JSON object, for programs
+    #[arg(long, global = true)]
+    json: bool,
+
+    /// When to use colour [default: auto]
+    #[arg(long, global = true, value_name = "WHEN", value_parser = PossibleValuesParser::new(Color::NAMES))]
+    color: Option<String>,
+
+    /// Print what lies behind an error too; it may name paths of this machine
+    #[arg(long, short, global = true)]
+    verbose: bool,
+
+    /// Go on without this isolation layer if the host lacks it; every result will name it
+    #[arg(
+        long,
+        global = true,
+        value_name = "LAYER",
+        hide_possible_values = true,
+        value_parser = PossibleValuesParser::new(Layer::ALL.iter().map(|layer| layer.as_str()))
+    )]
+    allow_missing: Vec<String>,
+
+    /// Add or replace languages by this file, shaped like the built-in runners.toml
+    #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    runners: Option<String>,
+}
+
+impl GlobalFlags {
+    pub fn written(&self) -> Written {
+        let mut written = Written::new(Origin::Flags);
+        push(&mut written, Key::Engine, &self.engine);
+        push(&mut written, Key::StateDir, &self.state_dir);
+        push(&mut written, Key::Color, &self.color);
+        push(&mut written, Key::AllowMissing, &self.allow_missing);
+        push(&mut written, Key::Runners, &self.runners);
+        if self.json {
+            written.push(Key::Json, "true");
+        }
+        if self.verbose {
+            written.push(Key::Verbose, "true");
+        }
+        written
+    }
+}
+
+/// What a new sandbox is made of.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Sandbox")]
+pub struct SandboxFlags {
+    /// The tree it starts from: host, dir:PATH or tar:PATH [default: host]
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+
+    /// Memory it may use, without swap [default: 512M]
+    #[arg(long, short = 'm', value_name = "SIZE")]
+    memory: Option<String>,
+
+    /// Processors it may use, in parts too: 0.5 [default: 1]
+    #[arg(long, value_name = "NUMBER")]
+    cpus: Option<String>,
+
+    /// Processes and threads it may have at once [default: 128]
+    #[arg(long, value_name = "NUMBER")]
+    processes: Option<String>,
+
+    /// Bytes it may write [default: 1G]
+    #[arg(long, value_name = "SIZE")]
+    disk: Option<String>,
+
+    /// Files, directories and links it may make [default: 200000]
+    #[arg(long, value_name = "NUMBER")]
+    inodes: Option<String>,
+
+    /// Files each of its processes may have open [default: 1024]
+    #[arg(long, value_name = "NUMBER")]
+    open_files: Option<String>,
+}
+
+impl SandboxFlags {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::Image, &self.image);
+        push(written, Key::Memory, &self.memory);
+        push(written, Key::Cpus, &self.cpus);
+        push(written, Key::Processes, &self.processes);
+        push(written, Key::Disk, &self.disk);
+        push(written, Key::Inodes, &self.inodes);
+        push(written, Key::OpenFiles, &self.open_files);
+    }
+}
+
+/// What a program starts with.
+#[derive(Args, Clone, Debug, Default)]
+pub struct EnvFlag {
+    /// Set an environment variable; nothing is passed on from your own environment
+    #[arg(long, short = 'e', value_name = "NAME=VALUE")]
+    env: Vec<String>,
+}
+
+impl EnvFlag {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::Env, &self.env);
+    }
+}
+
+/// How long a program may run.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TimeoutFlag {
+    /// Stop the program after this time: 500ms, 30s, 5m [default: 30s]
+    #[arg(long, value_name = "TIME")]
+    timeout: Option<String>,
+}
+
+impl TimeoutFlag {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::Timeout, &self.timeout);
+    }
+}
+
+/// How long a sandbox lives.
+#[derive(Args, Clone, Debug, Default)]
+pub struct LifetimeFlags {
+    /// Stop the sandbox after this time without use [default: 10m]
+    #[arg(long, value_name = "TIME")]
+    idle: Option<String>,
+
+    /// Stop the sandbox after this time, used or not
+    #[arg(long, value_name = "TIME")]
+    lifetime: Option<String>,
+}
+
+impl LifetimeFlags {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::Idle, &self.idle);
+        push(written, Key::Lifetime, &self.lifetime);
+    }
+}
+
+fn push<'a>(written: &mut Written, key: Key, values: impl IntoIterator<Item = &'a String>) {
+    for value in values {
+        written.push(key, value);
+    }
+}

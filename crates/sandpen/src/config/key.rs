@@ -1,0 +1,71 @@
+//! The settings by name: one word, spelled as a flag, a variable and a key of the file.
+
+/// How many values a setting takes, and what a second one means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    One,
+    /// A later place (variable after file, flag after variable) replaces the whole list.
+    List,
+    /// Name and value; a later place replaces only the names that it has.
+    Map,
+}
+
+macro_rules! keys {
+    ($($variant:ident, $name:literal, $shape:ident;)*) => {
+        /// One setting. Its meaning for people is the help text of its flag.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Key {
+            $($variant,)*
+        }
+
+        impl Key {
+            pub const ALL: &'static [Key] = &[$(Key::$variant,)*];
+
+            /// As in `sandpen.toml`.
+            pub fn name(self) -> &'static str {
+                match self { $(Key::$variant => $name,)* }
+            }
+
+            pub fn shape(self) -> Shape {
+                match self { $(Key::$variant => Shape::$shape,)* }
+            }
+        }
+    };
+}
+
+keys! {
+    Engine, "engine", One;
+    StateDir, "state_dir", One;
+    Json, "json", One;
+    Color, "color", One;
+    Verbose, "verbose", One;
+    AllowMissing, "allow_missing", List;
+    Runners, "runners", One;
+    Image, "image", One;
+    Timeout, "timeout", One;
+    Memory, "memory", One;
+    Cpus, "cpus", One;
+    Processes, "processes", One;
+    Disk, "disk", One;
+    Inodes, "inodes", One;
+    OpenFiles, "open_files", One;
+    Idle, "idle", One;
+    Lifetime, "lifetime", One;
+    Env, "env", Map;
+}
+
+impl Key {
+    /// As on the command line.
+    pub fn flag(self) -> String {
+        format!("--{}", self.name().replace('_', "-"))
+    }
+
+    /// As in the environment.
+    pub fn variable(self) -> String {
+        format!("SANDPEN_{}", self.name().to_ascii_uppercase())
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|key| key.name() == name)
+    }
+}

@@ -1,0 +1,264 @@
+//! Files between this machine and a sandbox, for `cp`, `--input` and `--output`.
+//!
+//! What comes out of a sandbox is the work of code that nobody trusts: see [`host_tree`] for what it cannot do here.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use sandbox::{ByteRange, ByteSize, Error, ErrorKind, FileKind, Files, GuestPath, Limits, Result, WriteOptions};
+use serde::Serialize;
+use tokio::io::AsyncReadExt;
+use tokio_util::io::SyncIoBridge;
+
+use self::host_tree::{HostTree, NewFile};
+use crate::output::reason;
+
+mod host_tree;
+mod pack;
+mod unpack;
+
+/// What was copied; links and special files that could not be are counted, never hidden.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Copied {
+    pub files: u64,
+    pub directories: u64,
+    pub links: u64,
+    pub bytes: u64,
+    pub skipped: u64,
+}
+
+/// How much may come out of one sandbox.
+///
+/// A sparse file claims any size it likes, so the bound is what the sandbox may really hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    bytes: u64,
+    entries: u64,
+}
+
+impl From<Limits> for Bounds {
+    fn from(limits: Limits) -> Self {
+        Self { bytes: limits.disk.bytes(), entries: limits.inodes }
+    }
+}
+
+impl Bounds {
+    fn check(&self, copied: &Copied, next_bytes: u64) -> Result<()> {
+        let entries = copied.files + copied.directories + copied.links;
+        if copied.bytes.saturating_add(next_bytes) <= self.bytes && entries <= self.entries {
+            return Ok(());
+        }
+        Err(Error::limit_exceeded(format!(
+            "that is more than the {} and {} files that this sandbox may write",
+            ByteSize::new(self.bytes),
+            self.entries
+        ))
+        .with_hint("copy smaller parts of it, or make the sandbox with a larger --disk"))
+    }
+}
+
+/// A file or directory of this machine into a sandbox, as `cp -r` does it: into `to` if that is a directory.
+pub async fn copy_in(files: &dyn Files, from: &Path, to: &GuestPath) -> Result<Copied> {
+    let metadata = tokio::fs::metadata(from).await.map_err(|cause| host_error(from, &cause))?;
+    let to = match files.stat(to).await {
+        Ok(stat) if stat.kind == FileKind::Directory => to.join(last_name(from)?.as_bytes())?,
+        Ok(_) => to.clone(),
+        Err(error) if error.kind() == ErrorKind::NotFound => to.clone(),
+        Err(error) => return Err(error),
+    };
+    if metadata.is_dir() {
+        files.make_directory(&to).await?;
+        let writer = files.unpack(&to).await?;
+        let source = from.to_owned();
+        let (copied, writer) = blocking({
+            let bridge = SyncIoBridge::new(writer);
+            move || pack::pack(&source, bridge).map(|(copied, bridge)| (copied, bridge.into_inner()))
+        })
+        .await?;
+        writer.commit().await?;
+        return Ok(copied);
+    }
+    if !metadata.is_file() {
+        return Err(Error::invalid_input(format!("{} is neither a file nor a directory", from.display())));
+    }
+    let mut source = tokio::fs::File::open(from).await.map_err(|cause| host_error(from, &cause))?;
+    let options = WriteOptions { mode: metadata.permissions().mode() & 0o777, ..WriteOptions::default() };
+    let mut writer = files.write(&to, options).await?;
+    let bytes = pour(&mut source, &mut writer, from, &to).await?;
+    writer.commit().await?;
+    Ok(Copied { files: 1, bytes, ..Copied::default() })
+}
+
+/// A file or directory of a sandbox to this machine: into `to` if that is a directory.
+pub async fn copy_out(files: &dyn Files, from: &GuestPath, to: &Path, bounds: Bounds) -> Result<Copied> {
+    let stat = files.stat(from).await?;
+    let to = if to.is_dir() {
+        let name = from.file_name().ok_or_else(|| Error::invalid_input("the root directory has no name of its own"))?;
+        to.join(OsStr::from_bytes(name))
+    } else {
+        to.to_owned()
+    };
+    match stat.kind {
+        FileKind::Directory => {
+            let stream = SyncIoBridge::new(files.pack(from).await?);
+            blocking(move || unpack::unpack(stream, &HostTree::open(&to)?, bounds)).await
+        }
+        FileKind::Regular | FileKind::Link => {
+            let mut source = files.read(from, ByteRange::default()).await?;
+            bounds.check(&Copied::default(), source.stat.bytes)?;
+            let (tree, name) = HostTree::above(&to)?;
+            let mut new = tree.new_file(&[], &name)?;
+            let bytes = receive(&mut source, &mut new, from).await?;
+            new.commit(source.stat.mode)?;
+            Ok(Copied { files: 1, bytes, ..Copied::default() })
+        }
+        FileKind::Other => Err(Error::invalid_input(format!("{from} is neither a file nor a directory"))),
+    }
+}
+
+async fn pour(
+    from: &mut tokio::fs::File,
+    to: &mut Box<dyn sandbox::WriteFile>,
+    source: &Path,
+    target: &GuestPath,
+) -> Result<u64> {
+    use tokio::io::AsyncWriteExt;
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut total = 0;
+    loop {
+        let count = from.read(&mut buffer).await.map_err(|cause| host_error(source, &cause))?;
+        if count == 0 {
+            break;
+        }
+        to.write_all(&buffer[..count]).await.map_err(|cause| guest_error(target, &cause))?;
+        total += count as u64;
+    }
+    to.flush().await.map_err(|cause| guest_error(target, &cause))?;
+    Ok(total)
+}
+
+async fn receive(from: &mut sandbox::ReadFile, to: &mut NewFile, source: &GuestPath) -> Result<u64> {
+    let mut buffer = vec![0; COPY_BYTES];
+    let mut total = 0;
+    loop {
+        let count = from.stream.read(&mut buffer).await.map_err(|cause| guest_error(source, &cause))?;
+        if count == 0 {
+            return Ok(total);
+        }
+        to.write_all(&buffer[..count])?;
+        total += count as u64;
+    }
+}
+
+const COPY_BYTES: usize = 256 * 1024;
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|cause| Error::internal("the copy was torn down").with_cause(cause))?
+}
+
+fn last_name(path: &Path) -> Result<OsString> {
+    let named = if path.file_name().is_some() { Ok(path.to_owned()) } else { path.canonicalize() };
+    named
+        .ok()
+        .and_then(|path| path.file_name().map(OsStr::to_owned))
+        .ok_or_else(|| Error::invalid_input(format!("{} has no name of its own", path.display())))
+}
+
+fn host_error(path: &Path, cause: &std::io::Error) -> Error {
+    let message = format!("{}: {}", path.display(), reason(cause));
+    match cause.kind() {
+        std::io::ErrorKind::NotFound => Error::not_found(message),
+        std::io::ErrorKind::PermissionDenied => Error::new(ErrorKind::Denied, message),
+        _ => Error::unavailable(message),
+    }
+}
+
+fn guest_error(path: &GuestPath, cause: &std::io::Error) -> Error {
+    Error::unavailable(format!("{path} in the sandbox: {}", reason(cause)))
+}
+
+/// `ID:PATH` names a file in a sandbox, everything else one of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Host(PathBuf),
+    Sandbox { sandbox: String, path: GuestPath },
+}
+
+impl Place {
+    /// A `/` before the colon makes it a path, so `./a:b` is how a file with a colon is named.
+    pub fn parse(text: &OsStr) -> Result<Self> {
+        let Some((sandbox, path)) = split(text, |bytes| bytes.iter().position(|&byte| byte == b':')) else {
+            return Ok(Self::Host(text.into()));
+        };
+        let sandbox = match sandbox.to_str() {
+            Some(sandbox) if !sandbox.is_empty() && !sandbox.contains('/') => sandbox.to_owned(),
+            Some(_) | None => return Ok(Self::Host(text.into())),
+        };
+        let path = if path.is_empty() { OsStr::new(".") } else { path };
+        Ok(Self::Sandbox { sandbox, path: guest(path)? })
+    }
+}
+
+/// `HOST[:GUEST]`, the file keeping its name in the work directory unless told otherwise.
+pub fn parse_input(text: &OsStr) -> Result<(PathBuf, GuestPath)> {
+    if !Path::new(text).exists()
+        && let Some((host, path)) = split(text, |bytes| bytes.iter().rposition(|&byte| byte == b':'))
+    {
+        return Ok((host.into(), guest(path)?));
+    }
+    let host = PathBuf::from(text);
+    let name = last_name(&host)?;
+    Ok((host, guest(&name)?))
+}
+
+/// `GUEST[:HOST]`, into the current directory unless told otherwise.
+pub fn parse_output(text: &OsStr) -> Result<(GuestPath, PathBuf)> {
+    match split(text, |bytes| bytes.iter().position(|&byte| byte == b':')) {
+        Some((path, host)) if !host.is_empty() => Ok((guest(path)?, host.into())),
+        Some((path, _)) => Ok((guest(path)?, ".".into())),
+        None => Ok((guest(text)?, ".".into())),
+    }
+}
+
+fn guest(path: &OsStr) -> Result<GuestPath> {
+    GuestPath::resolve(&GuestPath::workspace(), path.as_bytes())
+}
+
+fn split(text: &OsStr, at: impl Fn(&[u8]) -> Option<usize>) -> Option<(&OsStr, &OsStr)> {
+    let bytes = text.as_bytes();
+    let colon = at(bytes)?;
+    Some((OsStr::from_bytes(&bytes[..colon]), OsStr::from_bytes(&bytes[colon + 1..])))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guest(text: &str) -> GuestPath {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn places_are_told_apart_by_the_colon() {
+        let parse = |text: &str| Place::parse(text.as_ref()).unwrap();
+        let inside = |sandbox: &str, path| Place::Sandbox { sandbox: sandbox.into(), path: guest(path) };
+        assert_eq!(parse("data.csv"), Place::Host("data.csv".into()));
+        assert_eq!(parse("./a:b"), Place::Host("./a:b".into()));
+        assert_eq!(parse("lab:data.csv"), inside("lab", "/workspace/data.csv"));
+        assert_eq!(parse("lab:/etc/passwd"), inside("lab", "/etc/passwd"));
+        assert_eq!(parse("lab:"), inside("lab", "/workspace"));
+        assert!(Place::parse("lab:../x".as_ref()).is_err());
+    }
+
+    #[test]
+    fn inputs_and_outputs_keep_their_names() {
+        assert_eq!(parse_input("a/b.csv".as_ref()).unwrap(), ("a/b.csv".into(), guest("/workspace/b.csv")));
+        assert_eq!(parse_input("a/b.csv:c/d".as_ref()).unwrap(), ("a/b.csv".into(), guest("/workspace/c/d")));
+        assert_eq!(parse_output("plot.png".as_ref()).unwrap(), (guest("/workspace/plot.png"), ".".into()));
+        assert_eq!(parse_output("/tmp/x:y".as_ref()).unwrap(), (guest("/tmp/x"), "y".into()));
+    }
+}

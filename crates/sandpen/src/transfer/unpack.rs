@@ -1,0 +1,83 @@
+//! A tar stream out of a sandbox, written below a directory of this machine.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+
+use sandbox::{Error, Result};
+use tar::{Archive, EntryType};
+
+use super::host_tree::HostTree;
+use super::{Bounds, Copied};
+use crate::output::reason;
+
+/// Names in the stream begin with the directory's own, which `tree` stands for.
+pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds) -> Result<Copied> {
+    let mut copied = Copied::default();
+    let mut links: Vec<(Vec<OsString>, OsString)> = Vec::new();
+    let mut archive = Archive::new(stream);
+    for entry in archive.entries().map_err(|cause| broken(&cause))? {
+        let mut entry = entry.map_err(|cause| broken(&cause))?;
+        let path = entry.path_bytes().into_owned();
+        let names = names_below(&path)?;
+        let (kind, size) = (entry.header().entry_type(), entry.size());
+        bounds.check(&copied, size)?;
+        match (kind, names.split_last()) {
+            (EntryType::Directory, _) => {
+                tree.directory(&names)?;
+                copied.directories += 1;
+            }
+            (EntryType::Regular | EntryType::Continuous, Some((name, above))) => {
+                let mode = entry.header().mode().unwrap_or(0o644);
+                let mut file = tree.new_file(above, name)?;
+                let mut buffer = vec![0; super::COPY_BYTES];
+                loop {
+                    let count = entry.read(&mut buffer).map_err(|cause| broken(&cause))?;
+                    if count == 0 {
+                        break;
+                    }
+                    file.write_all(&buffer[..count])?;
+                }
+                file.commit(mode)?;
+                copied.files += 1;
+                copied.bytes += size;
+            }
+            (EntryType::Symlink, Some(_)) => {
+                if let Some(target) = entry.link_name_bytes() {
+                    let names = names.iter().map(|&name| name.to_owned()).collect();
+                    links.push((names, OsStr::from_bytes(&target).to_owned()));
+                    copied.links += 1;
+                }
+            }
+            (_, _) => copied.skipped += 1,
+        }
+    }
+    for (names, target) in links {
+        let names: Vec<&OsStr> = names.iter().map(OsString::as_os_str).collect();
+        if let Some((name, above)) = names.split_last() {
+            tree.link(above, name, &target)?;
+        }
+    }
+    Ok(copied)
+}
+
+/// Without the first name. The engine does not write `..`; a stream that has one is not from it.
+fn names_below(path: &[u8]) -> Result<Vec<&OsStr>> {
+    let names: Vec<&OsStr> = path
+        .split(|&byte| byte == b'/')
+        .filter(|name| !name.is_empty() && *name != b".")
+        .map(OsStr::from_bytes)
+        .collect();
+    if names.iter().any(|name| *name == ".." || name.as_bytes().contains(&0)) {
+        return Err(Error::internal("the sandbox sent a name that leads outside of the directory"));
+    }
+    Ok(names.into_iter().skip(1).collect())
+}
+
+fn broken(cause: &io::Error) -> Error {
+    Error::unavailable(format!("the sandbox did not send all files: {}", reason(cause)))
+}
+
+#[cfg(test)]
+#[path = "unpack_tests.rs"]
+mod tests;

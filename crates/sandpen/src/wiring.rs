@@ -1,0 +1,74 @@
+//! Engine and service from settings: the only place that knows all of their types.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use engine_native::{NativeConfig, NativeEngine};
+use sandbox::{Engine, Error, InstanceId, Recovery, Result, Runners, SandboxService, ServiceSettings};
+
+use crate::config::{Config, EngineChoice};
+use crate::output::reason;
+
+/// Run `work` with a service, and end what belongs to this process alone whatever comes of it.
+pub fn with_service<T, F>(config: &Config, work: impl FnOnce(SandboxService) -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    block_on(async {
+        let service = service(config).await?;
+        let done = work(service.clone()).await;
+        let shut_down = service.shutdown().await;
+        done.and_then(|value| shut_down.map(|()| value))
+    })
+}
+
+/// One thread: a command waits far more than it works, and threads cost time at the start.
+pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| Error::internal("the async runtime cannot start").with_cause(cause))?;
+    let done = runtime.block_on(work);
+    // A blocking read of a file that never ends must not hold the process back.
+    runtime.shutdown_background();
+    done
+}
+
+/// The languages that are built in, overlaid by the person's own.
+pub fn runners(config: &Config) -> Result<Runners> {
+    let Some(path) = &config.runners else {
+        return Ok(Runners::built_in());
+    };
+    let text = std::fs::read_to_string(path).map_err(|cause| {
+        Error::invalid_input(format!("the languages in {} cannot be read: {}", path.display(), reason(&cause)))
+    })?;
+    Runners::built_in().overlaid_by(&text)
+}
+
+async fn service(config: &Config) -> Result<SandboxService> {
+    let instance = InstanceId::random()?;
+    let engine = engine(config, &instance).await?;
+    let settings = ServiceSettings {
+        recovery: Recovery::InBackground,
+        runners: runners(config)?,
+        ..ServiceSettings::new(config.state_dir()?, instance)
+    };
+    SandboxService::start(engine, settings).await
+}
+
+async fn engine(config: &Config, instance: &InstanceId) -> Result<Arc<dyn Engine>> {
+    match config.engine {
+        EngineChoice::Native => {
+            let native = NativeConfig {
+                state_dir: config.state_dir()?.to_owned(),
+                instance: instance.clone(),
+                allow_missing: config.allow_missing.clone(),
+            };
+            Ok(Arc::new(NativeEngine::start(native).await?))
+        }
+        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => {
+            Err(Error::unsupported(format!("the {} engine is not in this version", config.engine.as_str()))
+                .with_hint("leave --engine out to use the native engine, which needs no daemon"))
+        }
+    }
+}
