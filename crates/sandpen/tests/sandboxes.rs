@@ -1,0 +1,113 @@
+//! Sandboxes that stay: `create`, `exec`, `cp`, `ps`, `stop` with the real engine.
+
+mod support;
+
+use support::{World, names, sandboxes_work};
+
+macro_rules! needs_sandboxes {
+    () => {
+        if !sandboxes_work() {
+            return;
+        }
+    };
+}
+
+#[test]
+fn a_sandbox_lives_from_create_to_stop() {
+    needs_sandboxes!();
+    let world = World::new();
+    let created = world.run(&["create", "--name", "lab"]);
+    let id = created.stdout.trim_end().to_owned();
+    assert!(created.code == Some(0) && id.starts_with("sb-"), "{created:?}");
+
+    world.run(&["exec", &id, "--", "sh", "-c", "echo kept > note"]).expect(0, "");
+    world.run(&["exec", "lab", "cat", "note"]).expect(0, "kept\n");
+    world.run(&["ps", "-q"]).expect(0, &format!("{id}\n"));
+    let table = world.run(&["ps"]);
+    assert!(table.stdout.starts_with("ID ") && table.stdout.contains(&format!("{id}  lab ")), "{}", table.stdout);
+    let object = world.run(&["ps", "--json"]).json();
+    assert_eq!(object["sandboxes"][0]["sandbox_id"], id.as_str());
+    assert_eq!(object["sandboxes"][0]["state"], "live");
+
+    world.run(&["stop", "lab"]).expect(0, "lab\n");
+    world.run(&["exec", &id, "true"]).expect(125, "");
+    world.run(&["ps"]).expect(0, "").says("you have no sandboxes");
+}
+
+#[test]
+fn exec_tells_what_could_not_be_run() {
+    needs_sandboxes!();
+    let world = World::new();
+    world.run(&["create", "--name", "lab"]);
+    world.run(&["exec", "lab", "no-such-program"]).expect(127, "").says("no-such-program");
+    world.run(&["exec", "lab", "/etc"]).expect(126, "");
+    world.run(&["exec", "lab", "--", "sh", "-c", "exit 42"]).expect(42, "");
+    world.run(&["exec", "nobody", "true"]).expect(125, "");
+}
+
+#[test]
+fn exec_reads_stdin_only_when_asked() {
+    needs_sandboxes!();
+    let world = World::new();
+    world.run(&["create", "--name", "lab"]);
+    world.run_with_stdin(&["exec", "-i", "lab", "wc", "-c"], "12345").expect(0, "5\n");
+    world.run_with_stdin(&["exec", "lab", "wc", "-c"], "12345").expect(0, "0\n");
+    world.run(&["exec", "-w", "/tmp", "-e", "A=b", "lab", "sh", "-c", "pwd; echo $A"]).expect(0, "/tmp\nb\n");
+}
+
+#[test]
+fn files_and_directories_are_copied_both_ways() {
+    needs_sandboxes!();
+    let world = World::new();
+    world.run(&["create", "--name", "lab"]);
+    world.write("file", "hello");
+    world.write("tree/sub/leaf", "leaf");
+    std::os::unix::fs::symlink("sub/leaf", world.work().join("tree/link")).unwrap();
+
+    world.run(&["cp", "file", "lab:"]).expect(0, "");
+    world.run(&["cp", "tree", "lab:/workspace/copy"]).expect(0, "");
+    world.run(&["exec", "lab", "cat", "file", "copy/link"]).expect(0, "helloleaf");
+
+    world.run(&["cp", "lab:file", "back"]).expect(0, "");
+    assert_eq!(world.read("back"), "hello");
+    let object = world.run(&["cp", "--json", "lab:copy", "."]).json();
+    assert_eq!(object["files"], 1);
+    assert_eq!(world.read("copy/link"), "leaf");
+    assert_eq!(names(&world.work().join("copy")), ["link", "sub"]);
+
+    world.run(&["cp", "lab:absent", "."]).expect(1, "").says("absent");
+    world.run(&["cp", "absent", "lab:"]).expect(1, "").says("absent: no such file or directory");
+    world.run(&["cp", "a", "b"]).expect(1, "").says("neither path is in a sandbox");
+}
+
+#[test]
+fn a_copy_cannot_be_led_astray_by_links_in_the_sandbox() {
+    needs_sandboxes!();
+    let world = World::new();
+    world.run(&["create", "--name", "lab"]);
+    world.write("outside/victim", "good");
+    let outside = world.work().join("outside");
+    let script = format!("mkdir d && ln -s {0} d/x && ln -s {0}/victim d/y", outside.display());
+    world.run(&["exec", "lab", "sh", "-c", &script]).expect(0, "");
+    world.run(&["cp", "lab:d", "to"]).expect(0, "");
+    world.run(&["exec", "lab", "sh", "-c", "rm d/x d/y; mkdir d/x; echo bad > d/x/planted; echo bad > d/y"]);
+    world.run(&["cp", "lab:d", "to2"]).expect(0, "");
+    let tree = world.run(&["exec", "lab", "ls", "d"]);
+    assert_eq!(tree.stdout, "x\ny\n");
+    std::fs::rename(world.work().join("to"), world.work().join("d")).unwrap();
+    assert_eq!(world.run(&["cp", "lab:d", "."]).code, Some(1));
+    assert_eq!(names(&outside), ["victim"]);
+    assert_eq!(world.read("outside/victim"), "good");
+}
+
+#[test]
+fn stop_goes_on_after_one_that_is_not_there() {
+    needs_sandboxes!();
+    let world = World::new();
+    world.run(&["create", "--name", "a"]);
+    world.run(&["create", "--name", "b"]);
+    let done = world.run(&["stop", "a", "nobody", "b"]);
+    assert_eq!((done.code, done.stdout.as_str()), (Some(1), "a\nb\n"));
+    let object = world.run(&["stop", "--json", "nobody"]).json();
+    assert_eq!(object["failed"][0]["sandbox"], "nobody");
+}

@@ -1,0 +1,148 @@
+//! The real binary with a state directory of its own and nothing of the caller's settings.
+
+#![allow(dead_code, reason = "each test program uses its own part of this")]
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// A place to run the binary in, removed at the end.
+pub struct World {
+    directory: TempDir,
+}
+
+impl World {
+    pub fn new() -> Self {
+        let directory = TempDir::with_prefix("sandpen-test-").unwrap();
+        std::fs::create_dir(directory.path().join("work")).unwrap();
+        Self { directory }
+    }
+
+    /// The current directory of the commands.
+    pub fn work(&self) -> std::path::PathBuf {
+        self.directory.path().join("work")
+    }
+
+    pub fn write(&self, name: &str, content: &str) {
+        let path = self.work().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.work().join(name)).unwrap()
+    }
+
+    pub fn state_dir(&self) -> std::path::PathBuf {
+        self.directory.path().join("state")
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sandpen"));
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("SANDPEN_") {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("SANDPEN_STATE_DIR", self.state_dir())
+            .env("XDG_CONFIG_HOME", self.directory.path().join("config"))
+            .current_dir(self.work())
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Done {
+        Done::from(self.command(arguments).output().unwrap())
+    }
+
+    pub fn run_with_stdin(&self, arguments: &[&str], stdin: &str) -> Done {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        // A program that does not read its input closes the pipe, and that is its right.
+        let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
+        Done::from(child.wait_with_output().unwrap())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if self.state_dir().exists() {
+            self.run(&["stop", "--all"]);
+        }
+    }
+}
+
+/// What came of a command.
+#[derive(Debug)]
+pub struct Done {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Done {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Done {
+    #[track_caller]
+    pub fn expect(self, code: i32, stdout: &str) -> Self {
+        assert_eq!((self.code, self.stdout.as_str()), (Some(code), stdout), "stderr: {}", self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn says(self, part: &str) -> Self {
+        assert!(self.stderr.contains(part), "{part:?} is not in: {}", self.stderr);
+        self
+    }
+
+    #[track_caller]
+    pub fn json(&self) -> Value {
+        assert_eq!(self.stdout.matches('\n').count(), 1, "not one line: {}", self.stdout);
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {}", self.stdout))
+    }
+}
+
+/// Whether this machine can make sandboxes. A test that needs one and cannot have it says so.
+pub fn sandboxes_work() -> bool {
+    static WORK: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *WORK.get_or_init(|| {
+        let doctor = World::new().run(&["doctor"]);
+        if doctor.code != Some(0) {
+            eprintln!("SKIPPED: this machine cannot make sandboxes\n{}{}", doctor.stdout, doctor.stderr);
+        }
+        doctor.code == Some(0)
+    })
+}
+
+#[track_caller]
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "still waiting: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+pub fn names(directory: &Path) -> Vec<String> {
+    let mut names: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
