@@ -36,23 +36,26 @@ pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 
 /// The languages that are built in, overlaid by the person's own.
 pub fn runners(config: &Config) -> Result<Runners> {
+    overlaid(config, Runners::built_in())
+}
+
+fn overlaid(config: &Config, built_in: Runners) -> Result<Runners> {
     let Some(path) = &config.runners else {
-        return Ok(Runners::built_in());
+        return Ok(built_in);
     };
     let text = std::fs::read_to_string(path).map_err(|cause| {
         Error::invalid_input(format!("the languages in {} cannot be read: {}", path.display(), reason(&cause)))
     })?;
-    Runners::built_in().overlaid_by(&text)
+    built_in.overlaid_by(&text)
 }
 
+/// The engine first: its launcher comes up while the rest is done here.
 async fn service(config: &Config) -> Result<SandboxService> {
     let instance = InstanceId::random()?;
     let engine = engine(config, &instance).await?;
-    let settings = ServiceSettings {
-        recovery: Recovery::InBackground,
-        runners: runners(config)?,
-        ..ServiceSettings::new(config.state_dir()?, instance)
-    };
+    let mut settings = ServiceSettings::new(config.state_dir()?, instance);
+    settings.recovery = Recovery::InBackground;
+    settings.runners = overlaid(config, settings.runners)?;
     SandboxService::start(engine, settings).await
 }
 
