@@ -1,0 +1,296 @@
+//! The one test command: every stage in order, one sum at the end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+use std::{fs, os::unix::fs::PermissionsExt, os::unix::process::CommandExt};
+
+use crate::prepare::{self, TestUser};
+use crate::process::{is_installed, is_root};
+use crate::root;
+use crate::stage::{Counting, Tally, run};
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What a stage was able to do: count, or say why it could not run here.
+enum Outcome {
+    Ran(Tally),
+    Skipped(String),
+}
+
+struct Stage {
+    name: &'static str,
+    run: fn(&Machine) -> Outcome,
+}
+
+struct Machine {
+    user: Result<TestUser, String>,
+}
+
+const STAGES: &[Stage] = &[
+    Stage { name: "format", run: format },
+    Stage { name: "clippy", run: clippy },
+    Stage { name: "tidy", run: |_| tests_of("sandpen-tests", &["--test", "tidy"]) },
+    Stage { name: "unit", run: unit },
+    Stage { name: "engine-fake", run: |_| integration_tests("sandpen-sandbox") },
+    Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
+    Stage { name: "engine-native-ordinary-user", run: engine_native_ordinary_user },
+    Stage { name: "images", run: |_| integration_tests("sandpen-images") },
+    Stage { name: "command-line", run: |_| integration_tests("sandpen") },
+    Stage { name: "escape", run: |_| weakened("escape") },
+    Stage { name: "escape-ordinary-user", run: escape_ordinary_user },
+    Stage { name: "cycles", run: |_| weakened("cycles") },
+    Stage { name: "crash", run: |_| weakened("crash") },
+    Stage { name: "fuzz", run: fuzz },
+    Stage { name: "dependencies", run: dependencies },
+];
+
+pub fn test(arguments: &[String]) -> ExitCode {
+    if arguments.iter().any(|argument| argument == "--list") {
+        for stage in STAGES {
+            println!("{}", stage.name);
+        }
+        return ExitCode::SUCCESS;
+    }
+    if let Some(unknown) = arguments.iter().find(|name| STAGES.iter().all(|stage| stage.name != **name)) {
+        eprintln!("there is no stage {unknown}; cargo xtask test --list names them");
+        return ExitCode::from(2);
+    }
+    let wanted = |stage: &&Stage| arguments.is_empty() || arguments.iter().any(|name| name == stage.name);
+    prepare::programs();
+    let machine = Machine { user: prepare::test_user() };
+    let mut sum = Tally::default();
+    let mut remarks = Vec::new();
+    for stage in STAGES.iter().filter(wanted) {
+        println!("==> {}", stage.name);
+        let started = Instant::now();
+        let tally = match (stage.run)(&machine) {
+            Outcome::Ran(tally) => tally,
+            Outcome::Skipped(why) => {
+                remarks.push(format!("SKIPPED: {}: {why}", stage.name));
+                println!("SKIPPED: {why}");
+                Tally::SKIPPED
+            }
+        };
+        if tally.failed > 0 {
+            remarks.push(format!("FAILED: {}: {} failed", stage.name, tally.failed));
+        }
+        println!("==> {}: {tally} ({:.1} s)", stage.name, started.elapsed().as_secs_f64());
+        sum.add(tally);
+    }
+    for remark in remarks {
+        println!("{remark}");
+    }
+    println!("{sum}");
+    if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The long runs of cycles and kills.
+pub fn soak() -> ExitCode {
+    let mut sum = Tally::default();
+    for (test, count, value) in [("cycles", "SANDPEN_TEST_CYCLES", "10000"), ("crash", "SANDPEN_TEST_KILLS", "1000")] {
+        println!("==> {test}");
+        let mut command = weakened_command(test);
+        sum.add(run(command.env(count, value), Counting::ResultLines, 180 * MINUTE));
+    }
+    println!("{sum}");
+    if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The generated tables are written by the test that compares them, so that there is one generator.
+pub fn docs(arguments: &[String]) -> ExitCode {
+    let mut command = cargo(&["test", "--quiet", "--package", "sandpen-tests", "--test", "tidy", "--", "generated"]);
+    match arguments {
+        [] => _ = command.env("SANDPEN_TEST_BLESS", "1"),
+        [flag] if flag == "--check" => {}
+        _ => {
+            eprintln!("usage: cargo xtask docs [--check]");
+            return ExitCode::from(2);
+        }
+    }
+    if command.status().is_ok_and(|status| status.success()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+pub fn deny() -> ExitCode {
+    match dependencies(&Machine { user: Err(String::new()) }) {
+        Outcome::Ran(tally) if tally.failed == 0 => ExitCode::SUCCESS,
+        Outcome::Ran(_) => ExitCode::FAILURE,
+        Outcome::Skipped(why) => {
+            eprintln!("{why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn format(_: &Machine) -> Outcome {
+    if !is_component("fmt") {
+        return Outcome::Skipped("rustfmt is not installed".to_owned());
+    }
+    let mut sum = run(&mut cargo(&["fmt", "--all", "--check"]), Counting::ExitCode, 5 * MINUTE);
+    let mut fuzz = cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"]);
+    sum.add(run(&mut fuzz, Counting::ExitCode, 5 * MINUTE));
+    Outcome::Ran(sum)
+}
+
+fn clippy(_: &Machine) -> Outcome {
+    if !is_component("clippy") {
+        return Outcome::Skipped("clippy is not installed".to_owned());
+    }
+    let mut command = cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"]);
+    Outcome::Ran(run(&mut command, Counting::ExitCode, 10 * MINUTE))
+}
+
+fn unit(_: &Machine) -> Outcome {
+    let mut command = cargo(&["test", "--workspace", "--exclude", "sandpen-tests", "--lib", "--bins"]);
+    Outcome::Ran(run(&mut command, Counting::ResultLines, 10 * MINUTE))
+}
+
+fn tests_of(package: &str, more: &[&str]) -> Outcome {
+    let mut command = cargo(&["test", "--package", package]);
+    Outcome::Ran(run(command.args(more), Counting::ResultLines, 10 * MINUTE))
+}
+
+fn integration_tests(package: &str) -> Outcome {
+    tests_of(package, &["--test", "*"])
+}
+
+/// Programs that may take a wall away to see their check fail. They are never built together with the product, because
+/// Cargo would then give the product the same features.
+fn weakened(test: &str) -> Outcome {
+    if !is_installed("cc") {
+        return Outcome::Skipped("there is no C compiler for the probe".to_owned());
+    }
+    Outcome::Ran(run(&mut weakened_command(test), Counting::ResultLines, 15 * MINUTE))
+}
+
+fn weakened_command(test: &str) -> Command {
+    cargo(&["test", "--package", "sandpen-tests", "--features", "weaken", "--test", test])
+}
+
+fn engine_native_ordinary_user(machine: &Machine) -> Outcome {
+    as_ordinary_user(machine, &["--package", "sandpen-engine-native", "--test", "*"])
+}
+
+fn escape_ordinary_user(machine: &Machine) -> Outcome {
+    if !is_installed("cc") {
+        return Outcome::Skipped("there is no C compiler for the probe".to_owned());
+    }
+    as_ordinary_user(machine, &["--package", "sandpen-tests", "--features", "weaken", "--test", "escape"])
+}
+
+/// Build the test programs here, copy them to where the user can read them, and run them there with nothing of ours.
+fn as_ordinary_user(machine: &Machine, what: &[&str]) -> Outcome {
+    let user = match &machine.user {
+        Ok(user) => user,
+        Err(why) if is_root() => return Outcome::Skipped(why.clone()),
+        Err(why) => return Outcome::Skipped(format!("{why}, the stage before has covered it")),
+    };
+    let programs = match build(what) {
+        Ok(programs) => programs,
+        Err(why) => {
+            println!("{why}");
+            return Outcome::Ran(Tally::FAILED);
+        }
+    };
+    let mut sum = Tally::default();
+    for program in programs {
+        let place = match Place::new(user, &program) {
+            Ok(place) => place,
+            Err(error) => {
+                println!("the test program cannot be copied: {error}");
+                return Outcome::Ran(Tally::FAILED);
+            }
+        };
+        let mut command = Command::new(&place.program);
+        command
+            .uid(user.uid)
+            .gid(user.gid)
+            .current_dir(&place.directory)
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin")
+            .env("HOME", format!("/home/{}", user.name))
+            .env("USER", user.name)
+            .env("TMPDIR", &place.directory);
+        sum.add(run(&mut command, Counting::ResultLines, 15 * MINUTE));
+    }
+    Outcome::Ran(sum)
+}
+
+/// A directory of the ordinary user with one test program in it, removed when dropped.
+struct Place {
+    directory: PathBuf,
+    program: PathBuf,
+}
+
+impl Place {
+    fn new(user: &TestUser, program: &Path) -> std::io::Result<Self> {
+        let name = program.file_name().expect("a test program has a name");
+        let directory = std::env::temp_dir().join(format!("sandpen-xtask-{}", std::process::id()));
+        if directory.exists() {
+            fs::remove_dir_all(&directory)?;
+        }
+        fs::create_dir(&directory)?;
+        let place = Self { program: directory.join(name), directory };
+        fs::copy(program, &place.program)?;
+        for file in [&place.directory, &place.program] {
+            fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
+        }
+        std::os::unix::fs::chown(&place.directory, Some(user.uid), Some(user.gid))?;
+        Ok(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// Build test programs and answer where they are, from the lines `Executable name (path)` that Cargo prints.
+fn build(what: &[&str]) -> Result<Vec<PathBuf>, String> {
+    let output = cargo(&["test", "--no-run"])
+        .args(what)
+        .stderr(Stdio::piped())
+        .output()
+        .map_err(|error| format!("cargo does not start: {error}"))?;
+    let messages = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(messages.into_owned());
+    }
+    let programs: Vec<PathBuf> = messages
+        .lines()
+        .filter(|line| line.trim_start().starts_with("Executable"))
+        .filter_map(|line| Some(root().join(line.rsplit_once('(')?.1.strip_suffix(')')?)))
+        .collect();
+    if programs.is_empty() { Err("cargo built no test program".to_owned()) } else { Ok(programs) }
+}
+
+fn fuzz(_: &Machine) -> Outcome {
+    let mut command =
+        cargo(&["run", "--quiet", "--manifest-path", "fuzz/Cargo.toml", "--target-dir", "target", "--bin", "smoke"]);
+    Outcome::Ran(run(&mut command, Counting::ResultLines, 10 * MINUTE))
+}
+
+fn dependencies(_: &Machine) -> Outcome {
+    if !is_installed("cargo-deny") {
+        return Outcome::Skipped("cargo-deny is not installed (cargo install --locked cargo-deny)".to_owned());
+    }
+    Outcome::Ran(run(&mut cargo(&["deny", "check"]), Counting::ExitCode, 5 * MINUTE))
+}
+
+fn is_component(name: &str) -> bool {
+    let answers = || {
+        let mut command = cargo(&[name, "--version"]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
+    };
+    let package = if name == "fmt" { "rustfmt" } else { name };
+    answers()
+        || (Command::new("rustup").args(["component", "add", package]).status().is_ok_and(|status| status.success())
+            && answers())
+}
+
+fn cargo(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root()).args(arguments);
+    command
+}
