@@ -104,7 +104,10 @@ pub const RULES: &[Rule] = &[
             ("README.md", "cd /work/main && cargo build\n"),
             ("docs/start.md", "Look in /home/alice/sandpen.\n"),
         ],
-        kept_by: &[("README.md", "Code runs in /workspace; /home/user is an example.\n")],
+        kept_by: &[
+            ("README.md", "Code runs in /workspace; /home/user is an example.\n"),
+            ("tests/escape/probe/files.c", "open(\"/proc/1/root/..\");\n"),
+        ],
     },
     Rule {
         name: "a file is short enough to be read",
@@ -167,16 +170,26 @@ fn has_unsafe_code(line: &str) -> bool {
     words_of(code).any(|word| word == "unsafe" || word == "unsafe_code")
 }
 
-/// Where people build. A sandbox's own `/workspace` is not such a place, and `/home/user` is the usual example.
+/// Where people build. A sandbox's own `/workspace` is not such a place, its user's home neither, and `/home/user` is
+/// the usual example.
 fn machine_paths(tree: &Tree) -> Vec<String> {
     let here = root().to_string_lossy().into_owned();
     let is_machine_path = |line: &str| {
-        let home = line.match_indices("/home/").any(|(at, prefix)| {
-            let rest = &line[at + prefix.len()..];
-            rest.starts_with(|character: char| character.is_ascii_alphanumeric()) && !rest.starts_with("user")
-        });
-        let checkout = here.len() > 4 && line.contains(&format!("{here}/"));
-        home || checkout || line.contains("/work/") || line.contains("/root/")
+        let starts_with = |prefix: &str, is_person: fn(&str) -> bool| {
+            line.match_indices(prefix).any(|(at, _)| {
+                let inside_a_path = line[..at]
+                    .ends_with(|character: char| character.is_ascii_alphanumeric() || "._-*~/}".contains(character));
+                !inside_a_path && is_person(&line[at + prefix.len()..])
+            })
+        };
+        starts_with("/work/", |_| true)
+            || starts_with("/root/", |_| true)
+            || starts_with("/home/", |rest| {
+                let examples = ["user", "sandbox"];
+                rest.starts_with(|character: char| character.is_ascii_alphanumeric())
+                    && !examples.iter().any(|example| rest.starts_with(example))
+            })
+            || (here.len() > 4 && line.contains(&format!("{here}/")))
     };
     tree.files()
         .filter(|(path, _)| !path.starts_with("tests/tidy/"))
