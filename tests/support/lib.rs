@@ -1,11 +1,20 @@
 //! What the test programs share: the view from the host, the result table, engines in temporary places.
+#![allow(missing_debug_implementations, reason = "handles of tests hold streams, which cannot be shown")]
 
+#[cfg(feature = "weaken")]
+pub mod aftermath;
 pub mod census;
 pub mod cgroups;
+#[cfg(feature = "weaken")]
+pub mod check;
+#[cfg(feature = "weaken")]
+pub mod lab;
 pub mod mounts;
 pub mod probe;
 pub mod processes;
 pub mod random;
+#[cfg(feature = "weaken")]
+pub mod server;
 pub mod table;
 
 use std::fmt;

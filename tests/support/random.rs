@@ -15,6 +15,10 @@ impl Random {
         Self(seed)
     }
 
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed | 1)
+    }
+
     pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -170,8 +170,8 @@ fn has_unsafe_code(line: &str) -> bool {
     words_of(code).any(|word| word == "unsafe" || word == "unsafe_code")
 }
 
-/// Where people build. A sandbox's own `/workspace` is not such a place, its user's home neither, and `/home/user` is
-/// the usual example.
+/// Where people build. A sandbox's own `/workspace` is not such a place, its user's home neither, and some names are
+/// the usual examples.
 fn machine_paths(tree: &Tree) -> Vec<String> {
     let here = root().to_string_lossy().into_owned();
     let is_machine_path = |line: &str| {
@@ -185,7 +185,7 @@ fn machine_paths(tree: &Tree) -> Vec<String> {
         starts_with("/work/", |_| true)
             || starts_with("/root/", |_| true)
             || starts_with("/home/", |rest| {
-                let examples = ["user", "sandbox"];
+                let examples = ["user", "sandbox", "ada", "bob", "linuxbrew"];
                 rest.starts_with(|character: char| character.is_ascii_alphanumeric())
                     && !examples.iter().any(|example| rest.starts_with(example))
             })

@@ -89,56 +89,54 @@ int peers(int count, char **arguments)
     return 0;
 }
 
+/* Whether a process already is the program that this is: then it is a peer, and its memory is its own affair. */
+static int is_peer(pid_t pid, int program)
+{
+    struct stat own, other;
+    char path[64];
+    if (stat("/proc/self/exe", &own) < 0)
+        return 0;
+    snprintf(path, sizeof path, "/proc/%d/exe", pid);
+    if (program >= 0 ? fstat(program, &other) < 0 : stat(path, &other) < 0)
+        return 0;
+    return own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+static int steal_descriptor(pid_t pid)
+{
+    int handle = syscall(SYS_pidfd_open, pid, 0);
+    int stolen = handle < 0 ? -1 : syscall(SYS_pidfd_getfd, handle, 3, 0);
+    if (handle >= 0)
+        close(handle);
+    return stolen;
+}
+
 /* watch MILLISECONDS: while others are started, catch them before they became the program that was asked for. */
 int watch(int count, char **arguments)
 {
     long until = now_ms() + number(count, arguments, 1, 1000), tries = 0, caught = 0, seen = 0;
-    char own[4096];
-    int self = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-    ssize_t own_length = read(self, own, sizeof own);
-    close(self);
-    (void)own_length;
     while (now_ms() < until && tries < 1000000) {
         DIR *directory = opendir("/proc");
         struct dirent *entry;
         while (directory && (entry = readdir(directory))) {
+            char path[64];
             pid_t pid = atoi(entry->d_name);
             if (pid < 1 || pid == getpid())
                 continue;
-            char path[64], line[256] = "";
-            snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-            int file = open(path, O_RDONLY | O_CLOEXEC);
-            ssize_t length = file < 0 ? -1 : read(file, line, sizeof line - 1);
-            if (file >= 0)
-                close(file);
-            line[length > 0 ? length : 0] = 0;
             tries++;
             snprintf(path, sizeof path, "/proc/%d/mem", pid);
             int memory = open(path, O_RDONLY | O_CLOEXEC);
+            int stolen = steal_descriptor(pid);
             snprintf(path, sizeof path, "/proc/%d/exe", pid);
             int program = open(path, O_RDONLY | O_CLOEXEC);
-            int handle = syscall(SYS_pidfd_open, pid, 0);
-            int stolen = handle < 0 ? -1 : syscall(SYS_pidfd_getfd, handle, 3, 0);
-            char after[256] = "";
-            snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
-            file = open(path, O_RDONLY | O_CLOEXEC);
-            length = file < 0 ? -1 : read(file, after, sizeof after - 1);
-            after[length > 0 ? length : 0] = 0;
-            if (file >= 0)
-                close(file);
-            /* One of our own kind is a peer; everything else is the engine's. */
-            int helper = strstr(line, "probe") == NULL && strstr(after, "probe") == NULL;
+            /* Asked last: a helper that becomes a peer between the tries must not be taken for a helper. */
+            int helper = !is_peer(pid, program);
             seen += helper && pid != 1;
-            if (helper && (memory >= 0 || program >= 0 || stolen >= 0) && caught++ < 16)
-                say("caught", "%d mem=%d exe=%d fd=%d %s", pid, memory >= 0, program >= 0, stolen >= 0, line);
-            if (memory >= 0)
-                close(memory);
-            if (program >= 0)
-                close(program);
-            if (stolen >= 0)
-                close(stolen);
-            if (handle >= 0)
-                close(handle);
+            if (helper && (memory >= 0 || program >= 0 || stolen >= 0) && kill(pid, 0) == 0 && caught++ < 16)
+                say("caught", "%d mem=%d exe=%d fd=%d", pid, memory >= 0, program >= 0, stolen >= 0);
+            for (int i = 0; i < 3; i++)
+                if ((int[]){memory, program, stolen}[i] >= 0)
+                    close((int[]){memory, program, stolen}[i]);
         }
         if (directory)
             closedir(directory);

@@ -127,7 +127,7 @@ fn parse_mount(line: &str, membership: &str) -> Option<Hierarchy> {
         };
         matches.then_some(path)
     })?;
-    // In a container the mount may show only a part of the hierarchy, while the membership is told from its top.
+    // Under Docker the mount may show only a part of the hierarchy, while the membership is told from its top.
     let below = own.strip_prefix(root.trim_end_matches('/')).unwrap_or(own).trim_start_matches('/');
     let top = PathBuf::from(mount_point);
     Some(Hierarchy { version, controllers, own: top.join(below), top })

@@ -1,0 +1,158 @@
+//! How a process stands, read from the host's `/proc`: everything that the kernel holds against it, as text.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use sandpen_tests::processes::{NAMESPACES, Process, own_namespaces};
+use sandpen_tests::{cgroups, mounts};
+
+/// One process or thread, with what depends on the machine replaced by words.
+pub struct Posture(pub BTreeMap<String, String>);
+
+const STATUS: &[&str] =
+    &["Umask", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters"];
+
+/// Limits that the engine sets; the others are the host's.
+const LIMITS: &[&str] =
+    &["Max core file size", "Max open files", "Max locked memory", "Max msgqueue size", "Max pending signals"];
+
+impl Posture {
+    pub fn of(process: &Process) -> Self {
+        let mut fields = BTreeMap::new();
+        let map = IdMap::of(process, "uid_map");
+        fields.insert("ids".to_owned(), map.inside_all(&process.status("Uid")));
+        fields.insert("groups of ids".to_owned(), IdMap::of(process, "gid_map").inside_all(&process.status("Gid")));
+        fields.insert("supplementary groups".to_owned(), process.status("Groups"));
+        fields.insert("id map".to_owned(), map.shown());
+        for field in STATUS {
+            fields.insert((*field).to_owned(), process.status(field));
+        }
+        let own = own_namespaces();
+        for kind in NAMESPACES {
+            let whose = match process.namespace(kind) {
+                None => "unreadable",
+                Some(namespace) if own.get(kind) == Some(&namespace) => "the host's",
+                Some(_) => "its own",
+            };
+            fields.insert(format!("namespace {kind}"), whose.to_owned());
+        }
+        let limits = process.text("limits");
+        for name in LIMITS {
+            let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+            let words: Vec<&str> = line.split_whitespace().take(2).collect();
+            fields.insert((*name).to_owned(), words.join(" "));
+        }
+        let descriptors: Vec<String> = process
+            .descriptors()
+            .into_iter()
+            .map(|(number, target)| format!("{number}={}", kind_of(&target)))
+            .collect();
+        fields.insert("descriptors".to_owned(), descriptors.join(" "));
+        let environment = process.text("environ");
+        let mut names: Vec<&str> = environment.split('\0').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
+        names.sort_unstable();
+        fields.insert("environment".to_owned(), names.join(" "));
+        Self(fields)
+    }
+
+    /// Mounts belong to the namespace, not to one process, so they are told once.
+    pub fn mounts(process: &Process) -> Self {
+        let mut fields = BTreeMap::new();
+        let mut masks = BTreeSet::new();
+        for mount in mounts::of(&process.pid.to_string()) {
+            let device = mount.kind == "devtmpfs" && mount.root != "/";
+            let kind = if device { "device" } else { &mount.kind };
+            let atime = ["relatime", "noatime", "strictatime"];
+            let mut options: Vec<&str> =
+                mount.options.iter().map(String::as_str).filter(|option| !atime.contains(option)).collect();
+            let bounds = mount.filesystem_options.iter().map(String::as_str);
+            let is_bound = |option: &&str| option.starts_with("size=") || option.starts_with("nr_inodes=");
+            options.extend(bounds.filter(|option| !device && is_bound(option)));
+            options.extend(mount.propagation.iter().map(|word| word.split(':').next().unwrap_or(word)));
+            let shown = format!("{kind} {}", options.join(","));
+            // Which files of the kernel there are to hide depends on how it was built.
+            if mount.point.starts_with("/proc/") && mount.point != "/proc/sys" {
+                masks.insert(shown);
+            } else {
+                fields.insert(format!("mount {}", mount.point), shown);
+            }
+        }
+        fields.insert("masks below /proc".to_owned(), masks.into_iter().collect::<Vec<_>>().join(" and "));
+        Self(fields)
+    }
+
+    /// The bounds of the sandbox's control group, in the words of either version.
+    pub fn groups(sandbox: &str) -> Self {
+        let of = |files: &[&str]| cgroups::value(sandbox, files).unwrap_or_else(|| "none".to_owned());
+        let fields = [
+            ("memory limit", of(&["memory.max", "memory.limit_in_bytes"])),
+            ("process limit", of(&["pids.max"])),
+            ("processor quota", of(&["cpu.max", "cpu.cfs_quota_us"])),
+        ];
+        Self(fields.map(|(name, value)| (name.to_owned(), value)).into())
+    }
+
+    pub fn text(&self, role: &str) -> String {
+        let mut text = String::new();
+        for (field, value) in &self.0 {
+            writeln!(text, "{role}: {field}: {value}").expect("a string takes all");
+        }
+        text
+    }
+
+    pub fn get(&self, field: &str) -> &str {
+        self.0.get(field).map_or("", String::as_str)
+    }
+
+    /// The fields that differ.
+    pub fn differences(&self, other: &Self) -> Vec<String> {
+        self.0
+            .iter()
+            .filter(|(field, value)| other.0.get(*field) != Some(value))
+            .map(|(field, value)| format!("{field}: {value} and {}", other.get(field)))
+            .collect()
+    }
+}
+
+/// What a descriptor refers to, without numbers that change from sandbox to sandbox.
+fn kind_of(target: &str) -> &str {
+    match target.split_once(":[") {
+        Some((kind, _)) => kind,
+        None if target.contains("/ids/") => "lock on its ids",
+        None => target,
+    }
+}
+
+/// A user or group map: inside, outside, count.
+pub struct IdMap(pub Vec<[u64; 3]>);
+
+impl IdMap {
+    pub fn of(process: &Process, file: &str) -> Self {
+        let parse = |line: &str| {
+            let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+            <[u64; 3]>::try_from(numbers).ok()
+        };
+        Self(process.text(file).lines().filter_map(parse).collect())
+    }
+
+    fn inside(&self, outside: u64) -> String {
+        self.0
+            .iter()
+            .find(|[_, start, count]| (*start..*start + *count).contains(&outside))
+            .map_or_else(|| "unmapped".to_owned(), |[inside, start, _]| (outside - start + inside).to_string())
+    }
+
+    fn inside_all(&self, ids: &str) -> String {
+        let inside: Vec<String> =
+            ids.split_whitespace().filter_map(|id| id.parse().ok()).map(|id| self.inside(id)).collect();
+        inside.join(" ")
+    }
+
+    fn shown(&self) -> String {
+        let lines = self.0.iter().map(|[inside, outside, count]| {
+            let whose = if inside == outside { "the same ids" } else { "other ids" };
+            format!("{count} from {inside} to {whose}")
+        });
+        lines.collect::<Vec<_>>().join(", ")
+    }
+}

@@ -1,0 +1,401 @@
+//! Processes and namespaces: how they stand, whom they see, whom they can touch.
+
+use std::os::unix::fs::MetadataExt;
+
+use async_trait::async_trait;
+use sandbox::{Layer, Owner, SandboxSpec, TerminalSize};
+use sandpen_tests::check::{About, Check, Control, Finding};
+use sandpen_tests::lab::{Lab, Sandbox};
+use sandpen_tests::probe::Findings;
+use sandpen_tests::processes::{NAMESPACES, Process, companions};
+use sandpen_tests::{Result, is_root};
+
+use crate::posture::{IdMap, Posture};
+
+pub const CHECKS: &[&dyn Check] =
+    &[&PostureIsGolden, &SeesProcesses, &TouchesProcesses, &OpensHelpers, &InjectsInput, &ExecIsNotWeaker];
+
+const GOLDEN_ROOT: &str = include_str!("golden/posture.txt");
+const GOLDEN_ORDINARY: &str = include_str!("golden/posture-ordinary-user.txt");
+
+/// Compares how every process of a sandbox stands with the record in the repository.
+struct PostureIsGolden;
+
+impl PostureIsGolden {
+    /// The first process, a command, its fork and its thread, and a command after four execs and two forks.
+    async fn record(lab: &Lab) -> Result<String> {
+        let (_tree, sandbox) = lab.small_sandbox(SandboxSpec::new(Owner::local())).await?;
+        let held = sandbox.hold(1, 1).await?;
+        let chained = sandbox.hold_after(&["again", "4"], 0, 0).await?;
+        let init = init_of(&held.process)?;
+        let fork = held.marked.iter().find(|process| process.parent == held.process.pid);
+        // A thread stands in `/proc` like a process.
+        let thread = held.process.threads().into_iter().find(|thread| *thread != held.process.pid);
+        let thread = thread.map(|pid| Process { pid, ..held.process.clone() }).ok_or("no thread is seen")?;
+        let roles = [
+            ("init", &init),
+            ("command", &held.process),
+            ("fork", fork.unwrap_or(&held.process)),
+            ("thread", &thread),
+            ("chained", &chained.process),
+        ];
+        let mut text: String = roles.iter().map(|(role, process)| Posture::of(process).text(role)).collect();
+        text += &Posture::mounts(&held.process).text("sandbox");
+        text += &Posture::groups(sandbox.id.as_str()).text("sandbox");
+        text += &format!("siblings: {}\n", siblings(lab, &held.process).await?);
+        held.release().await?;
+        chained.release().await?;
+        sandbox.end().await?;
+        Ok(text)
+    }
+}
+
+/// Whether another sandbox shares a namespace or an id with this one.
+async fn siblings(lab: &Lab, process: &Process) -> Result<String> {
+    let sibling = lab.sandbox().await?;
+    let held = sibling.hold(0, 0).await?;
+    let shared: Vec<&str> = NAMESPACES
+        .into_iter()
+        .filter(|kind| *kind != "time" && process.namespace(kind) == held.process.namespace(kind))
+        .collect();
+    let ranges = [process, &held.process].map(|process| IdMap::of(process, "uid_map").0);
+    let overlap = ranges[0].iter().any(|[_, start, count]| {
+        ranges[1].iter().any(|[_, other, others]| start < &(other + others) && other < &(start + count))
+    });
+    held.release().await?;
+    sibling.end().await?;
+    let ids = if overlap { "shared ids" } else { "ids of their own" };
+    Ok(format!("{ids}, shared namespaces: {}", if shared.is_empty() { "none".to_owned() } else { shared.join(" ") }))
+}
+
+#[async_trait]
+impl Check for PostureIsGolden {
+    fn about(&self) -> About {
+        About {
+            id: "PN-01",
+            tries: "reads ids, capabilities, filter, namespaces, maps, descriptors, mounts, limits, environment from the host",
+            stopped_by: "every layer; the record is golden/posture.txt",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        use Layer::{
+            CgroupNamespace, CpuLimit, Descriptors, DiskLimit, IpcNamespace, MaskedPaths, MemoryLimit,
+            NetworkNamespace, NoCapabilities, NoNewPrivileges, PidNamespace, PivotedRoot, ProcessLimit, Rlimits,
+            Seccomp, UidRange, UtsNamespace,
+        };
+        let layers: &[&'static [Layer]] = &[
+            &[PidNamespace],
+            &[NetworkNamespace],
+            &[IpcNamespace],
+            &[UtsNamespace],
+            &[CgroupNamespace],
+            &[UidRange],
+            &[PivotedRoot],
+            &[MaskedPaths],
+            &[NoCapabilities],
+            &[NoNewPrivileges],
+            &[Seccomp],
+            &[Rlimits],
+            &[MemoryLimit],
+            &[ProcessLimit],
+            &[CpuLimit],
+            &[DiskLimit],
+            &[Descriptors],
+        ];
+        let missing = sandpen_tests::lab::missing();
+        layers.iter().filter(|layers| !missing.contains(&layers[0])).map(|layers| Control::Without(layers)).collect()
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let found = Self::record(lab).await?;
+        let (golden, name) =
+            if is_root() { (GOLDEN_ROOT, "posture.txt") } else { (GOLDEN_ORDINARY, "posture-ordinary-user.txt") };
+        if std::env::var_os("SANDPEN_TEST_BLESS").is_some() && lab.without.is_empty() {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("escape/golden").join(name);
+            std::fs::write(path, &found)?;
+            return Ok(Finding::Skip("the record was written, run again".to_owned()));
+        }
+        let missing = golden.lines().filter(|line| !found.lines().any(|other| other == *line));
+        let extra = found.lines().filter(|line| !golden.lines().any(|other| other == *line));
+        let breaches: Vec<String> =
+            missing.map(|line| format!("not: {line}")).chain(extra.map(|line| format!("but: {line}"))).collect();
+        Ok(Finding::from_breaches(&breaches, format!("{} lines equal", golden.lines().count())))
+    }
+}
+
+/// Process 1 of the sandbox that `process` is in.
+fn init_of(process: &Process) -> Result<Process> {
+    companions(process)
+        .into_iter()
+        .find(|other| other.status("NSpid").split_whitespace().last() == Some("1"))
+        .ok_or_else(|| "the sandbox has no process 1".into())
+}
+
+/// Sends signal 0 to every id.
+struct SeesProcesses;
+
+#[async_trait]
+impl Check for SeesProcesses {
+    fn about(&self) -> About {
+        About {
+            id: "PN-02",
+            tries: "lists processes and sends signal 0 to all ids up to the maximum",
+            stopped_by: "pid namespace",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::PidNamespace])]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let most = std::fs::read_to_string("/proc/sys/kernel/pid_max")?.trim().to_owned();
+        let sandbox = lab.sandbox().await?;
+        let held = sandbox.hold(0, 0).await?;
+        let ran = sandbox.probe(&["signals", &most]).await?.complete()?;
+        let inside = companions(&held.process);
+        held.release().await?;
+        sandbox.end().await?;
+        let answering = ran.findings.number("answering").unwrap_or(i64::MAX);
+        // Those that the host sees there, and the probe with its supervisor, which have ended meanwhile.
+        let expected = inside.len() as i64 + 2;
+        let mut breaches = Vec::new();
+        if answering > expected {
+            let seen: Vec<&str> = ran.findings.all("answers").take(8).collect();
+            breaches.push(format!("{answering} answer where {expected} live: {}…", seen.join(", ")));
+        }
+        if !inside.iter().all(|process| process.namespace("pid") == inside[0].namespace("pid")) {
+            breaches.push("it spans pid namespaces".to_owned());
+        }
+        Ok(Finding::from_breaches(&breaches, format!("{answering} answer of {most} ids")))
+    }
+}
+
+/// Reaches for the memory and descriptors of process 1 and of helpers while they become commands.
+struct TouchesProcesses;
+
+/// Calls that even a child of one's own is safe from.
+const REFUSED_CALLS: &[&str] = &["ptrace", "process_vm_readv", "pidfd_getfd"];
+const FILES: &[&str] = &["mem", "maps", "environ", "fd", "cwd", "root", "exe", "map_files", "ns/mnt"];
+
+async fn watch_while_starting(sandbox: &Sandbox) -> Result<Findings> {
+    let watching = sandbox.start(&["watch", "1500"]).await?;
+    for _ in 0..60 {
+        sandbox.probe(&["ids"]).await?;
+    }
+    Ok(watching.finish().await?.complete()?.findings)
+}
+
+#[async_trait]
+impl Check for TouchesProcesses {
+    fn about(&self) -> About {
+        About {
+            id: "PN-04",
+            tries: "ptrace, memory, descriptors and links in /proc of process 1 and of helpers in the act of starting a command",
+            stopped_by: "seccomp; other ids for process 1; helpers that cannot be dumped",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::Seccomp]), Control::Instrument]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let sandbox = lab.sandbox().await?;
+        let peers = sandbox.probe(&["peers"]).await?.complete()?.findings;
+        let watched = watch_while_starting(&sandbox).await?;
+        sandbox.end().await?;
+        let mut breaches = touched(&peers, "init");
+        for call in REFUSED_CALLS {
+            if peers.get(&format!("child {call}")) != Some("EPERM") {
+                breaches.push(format!("child {call}: {:?}", peers.get(&format!("child {call}"))));
+            }
+        }
+        breaches.extend(watched.all("caught").map(|caught| format!("caught {caught}")));
+        let tries = watched.number("tries").unwrap_or(0);
+        let seen = watched.number("helpers seen").unwrap_or(0);
+        Ok(Finding::from_breaches(&breaches, format!("{tries} looks, {seen} at helpers, none given")))
+    }
+
+    /// What is refused for process 1 is given for a child of one's own, by the same probe in the same sandbox.
+    async fn instrument(&self, lab: &Lab) -> Result<Finding> {
+        let sandbox = lab.sandbox().await?;
+        let peers = sandbox.probe(&["peers"]).await?.complete()?.findings;
+        sandbox.end().await?;
+        let touched = touched(&peers, "child");
+        // Each of them must be seen to be possible.
+        if touched.len() < FILES.len() {
+            return Ok(Finding::Holds(format!("of a child only {} are given", touched.join(", "))));
+        }
+        Ok(Finding::Breach(touched.join("; ")))
+    }
+}
+
+fn touched(peers: &Findings, whom: &str) -> Vec<String> {
+    let items = REFUSED_CALLS.iter().chain(FILES).map(|what| format!("{whom} {what}"));
+    items.filter(|item| !peers.get(item).is_some_and(|answer| answer.starts_with('E'))).collect()
+}
+
+/// Opens the programs of helpers through `/proc`.
+struct OpensHelpers;
+
+#[async_trait]
+impl Check for OpensHelpers {
+    fn about(&self) -> About {
+        About {
+            id: "PN-06",
+            tries: "opens the programs of process 1 and of joining helpers through /proc (CVE-2019-5736)",
+            stopped_by: "other ids for process 1; helpers that cannot be dumped",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Instrument]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let before = own_program()?;
+        let sandbox = lab.sandbox().await?;
+        let peers = sandbox.probe(&["peers"]).await?.complete()?.findings;
+        let watched = watch_while_starting(&sandbox).await?;
+        sandbox.end().await?;
+        let mut breaches = opened(&peers, "init");
+        breaches.extend(watched.all("caught").filter(|caught| caught.contains("exe=1")).map(str::to_owned));
+        if own_program()? != before {
+            breaches.push("the engine's program has changed".to_owned());
+        }
+        Ok(Finding::from_breaches(&breaches, "refused, program unchanged"))
+    }
+
+    async fn instrument(&self, lab: &Lab) -> Result<Finding> {
+        let sandbox = lab.sandbox().await?;
+        let peers = sandbox.probe(&["peers"]).await?.complete()?.findings;
+        sandbox.end().await?;
+        Ok(Finding::from_breaches(&opened(&peers, "child"), "refused"))
+    }
+}
+
+fn opened(peers: &Findings, whom: &str) -> Vec<String> {
+    let items = [format!("{whom} exe"), format!("{whom} exe for writing")];
+    items.into_iter().filter(|item| peers.get(item).is_none_or(|answer| answer == "ok")).collect()
+}
+
+fn own_program() -> Result<Vec<u8>> {
+    Ok(std::fs::read("/proc/self/exe")?)
+}
+
+/// Types into the terminal of whoever looks on.
+struct InjectsInput;
+
+#[async_trait]
+impl Check for InjectsInput {
+    fn about(&self) -> About {
+        About {
+            id: "PN-07",
+            tries: "with a terminal: input injection and console requests (CVE-2017-5226)",
+            stopped_by: "seccomp; a terminal of its own",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::Seccomp])]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let sandbox = lab.sandbox().await?;
+        let size = TerminalSize { rows: 24, columns: 80 };
+        let ran = sandbox.start_in(&["terminal"], Some(size)).await?.finish().await?;
+        let findings = Findings::parse(&ran.stdout.replace('\r', ""));
+        let held = sandbox.hold(0, 0).await?;
+        let inside = std::fs::metadata(held.process.file("root/dev/pts"));
+        let host = std::fs::metadata("/dev/pts").map(|stat| stat.dev());
+        held.release().await?;
+        sandbox.end().await?;
+        let mut breaches = Vec::new();
+        if findings.get("is a terminal") != Some("1") {
+            return Err(format!("there is no terminal: {findings:?}").into());
+        }
+        for request in ["TIOCSTI", "TIOCLINUX", "TIOCCONS"] {
+            if findings.get(request) != Some("EPERM") {
+                breaches.push(format!("{request} answers {:?}", findings.get(request)));
+            }
+        }
+        if findings.get("console open") == Some("ok") {
+            breaches.push("the console can be opened".to_owned());
+        }
+        if let (Ok(inside), Ok(host)) = (inside, host)
+            && inside.dev() == host
+        {
+            breaches.push("its terminals are the host's".to_owned());
+        }
+        Ok(Finding::from_breaches(&breaches, "refused, terminal of its own"))
+    }
+}
+
+/// Compares commands that are started later with the first one and with process 1.
+struct ExecIsNotWeaker;
+
+impl ExecIsNotWeaker {
+    fn compare(first: &Process, later: &Process, init: &Process) -> Vec<String> {
+        let mut breaches = Posture::of(first).differences(&Posture::of(later));
+        for kind in NAMESPACES {
+            if later.namespace(kind) != init.namespace(kind) {
+                breaches.push(format!("another {kind} namespace than process 1"));
+            }
+        }
+        let root =
+            |process: &Process| std::fs::metadata(process.file("root/.")).map(|stat| (stat.dev(), stat.ino())).ok();
+        if root(later) != root(init) {
+            breaches.push("another root than process 1".to_owned());
+        }
+        let groups = |process: &Process| process.text("cgroup");
+        if groups(later) != groups(init) {
+            breaches.push(format!("another group than process 1: {:?} and {:?}", groups(later), groups(init)));
+        }
+        breaches
+    }
+}
+
+#[async_trait]
+impl Check for ExecIsNotWeaker {
+    fn about(&self) -> About {
+        About {
+            id: "PN-09",
+            tries: "compares later commands with the first one and with process 1 (CVE-2026-109569)",
+            stopped_by: "one way to start a command: a fork of process 1",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Instrument]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let sandbox = lab.sandbox().await?;
+        let first = sandbox.hold(0, 0).await?;
+        let init = init_of(&first.process)?;
+        let mut breaches = Vec::new();
+        for _ in 0..3 {
+            let later = sandbox.hold(0, 0).await?;
+            breaches.extend(Self::compare(&first.process, &later.process, &init));
+            later.release().await?;
+        }
+        first.release().await?;
+        sandbox.end().await?;
+        breaches.dedup();
+        Ok(Finding::from_breaches(&breaches, "3 later commands, all fields equal"))
+    }
+
+    /// A command of another sandbox is not the same.
+    async fn instrument(&self, lab: &Lab) -> Result<Finding> {
+        let (sandbox, other) = (lab.sandbox().await?, lab.sandbox().await?);
+        let (first, foreign) = (sandbox.hold(0, 0).await?, other.hold(0, 0).await?);
+        let breaches = Self::compare(&first.process, &foreign.process, &init_of(&first.process)?);
+        first.release().await?;
+        foreign.release().await?;
+        sandbox.end().await?;
+        other.end().await?;
+        Ok(Finding::from_breaches(&breaches, "no difference"))
+    }
+}

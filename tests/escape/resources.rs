@@ -1,0 +1,221 @@
+//! Limits, one sandbox at a time: memory, disk, descriptors, processor.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use sandbox::{ByteSize, ExecStatus, Layer, Limits, Owner, SandboxSpec};
+use sandpen_tests::Result;
+use sandpen_tests::check::{About, Check, Control, Finding};
+use sandpen_tests::lab::Lab;
+use sandpen_tests::processes::Process;
+
+pub const CHECKS: &[&dyn Check] = &[&Memory, &Disk, &Descriptors, &Processor];
+
+pub fn with_limits(limits: Limits) -> SandboxSpec {
+    SandboxSpec { limits, ..SandboxSpec::new(Owner::local()) }
+}
+
+/// Touches more memory than there is.
+struct Memory;
+
+const MEMORY_MIB: u64 = 64;
+
+#[async_trait]
+impl Check for Memory {
+    fn about(&self) -> About {
+        About {
+            id: "RX-02",
+            tries: "touches four times the memory limit, in one process and in fifty",
+            stopped_by: "memory limit, without swap",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::MemoryLimit])]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let mut witness = std::process::Command::new("sleep").arg("120").spawn()?;
+        let limits = Limits { memory: ByteSize::mebibytes(MEMORY_MIB), ..Limits::default() };
+        let mut breaches = Vec::new();
+        for processes in ["1", "50"] {
+            let sandbox = lab.sandbox_of(with_limits(limits)).await?;
+            let ran = sandbox.probe(&["eat", &(MEMORY_MIB * 4).to_string(), processes]).await?;
+            if ran.outcome.status != ExecStatus::OutOfMemory {
+                breaches.push(format!("{processes} processes: {:?} {}", ran.outcome.status, ran.stdout.trim()));
+            }
+            if let Some(peak) = lab_usage(lab, &sandbox.id).await
+                && peak > (MEMORY_MIB << 20) + (1 << 20)
+            {
+                breaches.push(format!("{processes} processes: {peak} bytes were used"));
+            }
+            sandbox.end().await?;
+        }
+        if Process::read(witness.id()).is_none_or(|process| process.is_zombie()) {
+            breaches.push("a process of the host was killed".to_owned());
+        }
+        witness.kill()?;
+        witness.wait()?;
+        let after = lab.sandbox().await?;
+        after.probe(&["ids"]).await?.complete()?;
+        after.end().await?;
+        Ok(Finding::from_breaches(&breaches, "killed inside, told as out of memory"))
+    }
+}
+
+async fn lab_usage(lab: &Lab, id: &sandbox::SandboxId) -> Option<u64> {
+    use sandbox::Engine;
+    lab.engine.usage(id).await.ok()?.peak_memory
+}
+
+/// Writes until an error wherever it can.
+struct Disk;
+
+const DISK_MIB: u64 = 64;
+const INODES: u64 = 1000;
+
+#[async_trait]
+impl Check for Disk {
+    fn about(&self) -> About {
+        About {
+            id: "RX-04",
+            tries: "writes four times the disk limit over all writable places, and makes files without end",
+            stopped_by: "disk limit: one bounded filesystem for all of them",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::DiskLimit])]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let limits = Limits {
+            disk: ByteSize::mebibytes(DISK_MIB),
+            inodes: INODES,
+            memory: ByteSize::mebibytes(512),
+            ..Limits::default()
+        };
+        let sandbox = lab.sandbox_of(with_limits(limits)).await?;
+        let made = sandbox.probe(&["inodes", "4000"]).await?.complete()?.findings;
+        sandbox.end().await?;
+        let sandbox = lab.sandbox_of(with_limits(limits)).await?;
+        let filled = sandbox.probe(&["fill", &(DISK_MIB * 4).to_string()]).await?.complete()?.findings;
+        let mut breaches = Vec::new();
+        let bytes: u64 = filled.all("filled").filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok()).sum();
+        let limit = DISK_MIB << 20;
+        // The probe itself lies there too.
+        if bytes > limit + limit / 20 || bytes < limit - limit / 10 {
+            breaches.push(format!("{bytes} bytes were written: {:?}", filled.all("filled").collect::<Vec<_>>()));
+        }
+        if !filled.all("filled").all(|line| line.ends_with("ENOSPC")) {
+            breaches.push(format!("not stopped for lack of space: {:?}", filled.all("filled").collect::<Vec<_>>()));
+        }
+        let count = made.number("made").unwrap_or(0);
+        if count > INODES as i64 || made.get("refused") != Some("ENOSPC") {
+            breaches.push(format!("{count} files were made, then {:?}", made.get("refused")));
+        }
+        let other = lab.sandbox().await?;
+        other.probe(&["ids"]).await?.complete()?;
+        other.end().await?;
+        sandbox.end().await?;
+        Ok(Finding::from_breaches(&breaches, format!("{} MiB and {count} files, then no space", bytes >> 20)))
+    }
+}
+
+/// Opens files to the limit, and takes things that the kernel counts per user.
+struct Descriptors;
+
+#[async_trait]
+impl Check for Descriptors {
+    fn about(&self) -> About {
+        About {
+            id: "RX-06",
+            tries: "opens files, watches, timers and events to the limit; a neighbour must not feel it",
+            stopped_by: "rlimits; a range of user ids of its own",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::Rlimits])]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let sandbox = lab.sandbox_of(with_limits(Limits { open_files: 64, ..Limits::default() })).await?;
+        let ran = sandbox.probe(&["open-files", "500"]).await?.complete()?.findings;
+        sandbox.end().await?;
+        let mut breaches = Vec::new();
+        if ran.number("opened") != Some(64) || ran.get("refused") != Some("EMFILE") {
+            breaches.push(format!("{:?} open files, then {:?}", ran.number("opened"), ran.get("refused")));
+        }
+        let (greedy, neighbour) = (lab.sandbox().await?, lab.sandbox().await?);
+        let mut taking = greedy.start(&["kernel-objects", "1000", "3000"]).await?;
+        let taken = taking.line().await?;
+        let ran = neighbour.probe(&["kernel-objects", "8"]).await?.complete()?.findings;
+        if ran.number("inotify") != Some(8) {
+            breaches.push(format!(
+                "while a neighbour holds {taken:?}, one gets {:?} watches of 8: {:?}",
+                ran.get("inotify"),
+                ran.get("refused")
+            ));
+        }
+        drop(taking);
+        greedy.end().await?;
+        neighbour.end().await?;
+        Ok(Finding::from_breaches(&breaches, "64 files; the neighbour has all it wants"))
+    }
+}
+
+/// Spins with more threads than processors.
+struct Processor;
+
+const SPIN: Duration = Duration::from_secs(2);
+
+#[async_trait]
+impl Check for Processor {
+    fn about(&self) -> About {
+        About {
+            id: "RX-10",
+            tries: "spins with four threads; 16 sandboxes spin at once while control calls are timed",
+            stopped_by: "processor limit",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::CpuLimit])]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let milliseconds = SPIN.as_millis().to_string();
+        let sandbox = lab.sandbox_of(with_limits(Limits { cpu_millis: 500, ..Limits::default() })).await?;
+        let ran = sandbox.probe(&["spin", "4", &milliseconds]).await?.complete()?.findings;
+        sandbox.end().await?;
+        let (used, wall) = (ran.number("cpu").unwrap_or(i64::MAX), ran.number("wall").unwrap_or(1));
+        let share = used as f64 / wall as f64;
+        let mut breaches = Vec::new();
+        // One period more than the share may be used at the start; a busy machine may give less.
+        if share > 0.5 * 1.1 + 0.05 {
+            breaches.push(format!("{used} ms of processor in {wall} ms with half a processor allowed"));
+            return Ok(Finding::from_breaches(&breaches, ""));
+        }
+        let spinners = Limits { cpu_millis: 100, ..Limits::default() };
+        let mut running = Vec::new();
+        for _ in 0..16 {
+            let sandbox = lab.sandbox_of(with_limits(spinners)).await?;
+            let spinning = sandbox.start(&["spin", "4", &milliseconds]).await?;
+            running.push((sandbox, spinning));
+        }
+        let slowest = crate::storms::ping(lab, SPIN / 2).await?;
+        for (sandbox, spinning) in running {
+            let ran = spinning.finish().await?.complete()?.findings;
+            let (used, wall) = (ran.number("cpu").unwrap_or(i64::MAX), ran.number("wall").unwrap_or(1));
+            if used as f64 / wall as f64 > 0.1 * 1.1 + 0.05 {
+                breaches.push(format!("{used} ms in {wall} ms with a tenth allowed"));
+            }
+            sandbox.end().await?;
+        }
+        if slowest > crate::storms::PING_LIMIT {
+            breaches.push(format!("a control call took {slowest:?}"));
+        }
+        Ok(Finding::from_breaches(&breaches, format!("share {share:.2} of 0.50, slowest control call {slowest:?}")))
+    }
+}

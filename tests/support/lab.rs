@@ -1,0 +1,345 @@
+//! A native engine in a directory of its own, and sandboxes with the probe in them.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use engine_native::{NativeConfig, NativeEngine};
+use sandbox::{
+    Engine, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, Files, GuestPath, Image, InstanceId, Layer, Owner,
+    Process, ProcessControl, SandboxId, SandboxSpec, TerminalSize, WriteOptions,
+};
+use tempfile::TempDir;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::census::Scope;
+use crate::probe::{self, Findings};
+use crate::processes::{self, Process as HostProcess};
+use crate::random::unique;
+use crate::{Result, Trouble};
+
+/// Longer than any probe takes; a hang becomes a failed check instead of a stuck run.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Nothing that the probe says is longer.
+const MAX_OUTPUT: u64 = 4 << 20;
+const PROBE: &str = "/tmp/probe";
+
+/// What this host cannot enforce: found out once, by asking the engine.
+static MISSING: OnceLock<BTreeSet<Layer>> = OnceLock::new();
+
+/// Walls that a test run may do without when the host has no way to build them, each then a skip.
+const MAY_BE_MISSING: &[Layer] = &[
+    Layer::CgroupNamespace,
+    Layer::UidRange,
+    Layer::Landlock,
+    Layer::MemoryLimit,
+    Layer::ProcessLimit,
+    Layer::CpuLimit,
+];
+
+pub struct Lab {
+    pub engine: Arc<NativeEngine>,
+    pub instance: InstanceId,
+    pub without: BTreeSet<Layer>,
+    state: Arc<TempDir>,
+    probe: Arc<Vec<u8>>,
+}
+
+impl Lab {
+    pub async fn start(without: &[Layer]) -> Result<Self> {
+        let missing = match MISSING.get() {
+            Some(missing) => missing.clone(),
+            None => {
+                let found = find_missing().await?;
+                MISSING.get_or_init(|| found).clone()
+            }
+        };
+        Self::with(&missing, without).await
+    }
+
+    async fn with(allow_missing: &BTreeSet<Layer>, without: &[Layer]) -> Result<Self> {
+        let state = shared_state()?;
+        let instance = InstanceId::random()?;
+        let without: BTreeSet<Layer> = without.iter().copied().collect();
+        let engine = NativeEngine::start(NativeConfig {
+            state_dir: state.path().to_owned(),
+            instance: instance.clone(),
+            allow_missing: allow_missing.clone(),
+            without: without.clone(),
+        })
+        .await?;
+        Ok(Self { engine: Arc::new(engine), instance, without, state, probe: probe_bytes()? })
+    }
+
+    pub fn state_dir(&self) -> &Path {
+        self.state.path()
+    }
+
+    pub fn scope(&self) -> Scope {
+        Scope::new(self.state_dir(), [self.instance.to_string()])
+    }
+
+    /// A sandbox of the host image with the probe in it.
+    pub async fn sandbox(&self) -> Result<Sandbox> {
+        self.sandbox_of(SandboxSpec::new(Owner::local())).await
+    }
+
+    pub async fn sandbox_of(&self, spec: SandboxSpec) -> Result<Sandbox> {
+        let sandbox = self.bare_sandbox_of(spec).await?;
+        sandbox.write(PROBE, &self.probe, 0o755).await?;
+        Ok(sandbox)
+    }
+
+    /// Without the probe: for root trees that bring it, and for those that must not be touched.
+    pub async fn bare_sandbox_of(&self, spec: SandboxSpec) -> Result<Sandbox> {
+        let id = SandboxId::random()?;
+        self.engine.create(&id, &spec).await?;
+        Ok(Sandbox { engine: self.engine.clone(), id, probe: PROBE })
+    }
+
+    /// A sandbox of a small root tree that holds nothing but the probe: the same on every machine.
+    pub async fn small_sandbox(&self, mut spec: SandboxSpec) -> Result<(TempDir, Sandbox)> {
+        let tree = root_tree(&self.probe)?;
+        spec.image = Image::Directory(tree.path().to_owned());
+        let mut sandbox = self.bare_sandbox_of(spec).await?;
+        sandbox.probe = "/bin/probe";
+        Ok((tree, sandbox))
+    }
+}
+
+/// One directory for all labs of a program, gone with the last: preparing the host image takes longer than any check.
+fn shared_state() -> Result<Arc<TempDir>> {
+    static STATE: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut shared = STATE.lock().map_err(|_| "a test panicked")?;
+    if let Some(state) = shared.upgrade() {
+        return Ok(state);
+    }
+    let state = Arc::new(tempfile::Builder::new().prefix("sandpen-test-").tempdir()?);
+    *shared = Arc::downgrade(&state);
+    Ok(state)
+}
+
+/// A directory that can be the root of a sandbox, with the probe as its only program.
+pub fn root_tree(probe: &[u8]) -> Result<TempDir> {
+    let tree = tempfile::Builder::new().prefix("sandpen-test-root-").tempdir()?;
+    readable(tree.path(), 0o755)?;
+    for directory in ["bin", "dev", "etc", "home/sandbox", "proc", "sys", "tmp", "usr", "var", "workspace"] {
+        std::fs::create_dir_all(tree.path().join(directory))?;
+    }
+    std::fs::write(tree.path().join("bin/probe"), probe)?;
+    readable(&tree.path().join("bin/probe"), 0o755)?;
+    Ok(tree)
+}
+
+pub fn readable(path: &Path, mode: u32) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok(())
+}
+
+/// The compiled probe, made once per test program.
+pub fn probe_bytes() -> Result<Arc<Vec<u8>>> {
+    static BYTES: OnceLock<Arc<Vec<u8>>> = OnceLock::new();
+    if let Some(bytes) = BYTES.get() {
+        return Ok(bytes.clone());
+    }
+    let directory = tempfile::tempdir()?;
+    let bytes = Arc::new(std::fs::read(probe::compile(directory.path())?)?);
+    Ok(BYTES.get_or_init(|| bytes).clone())
+}
+
+/// The probe as a file of the host, for runs without any sandbox.
+pub fn probe_on_host(directory: &Path) -> Result<PathBuf> {
+    let program = directory.join("probe");
+    std::fs::write(&program, probe_bytes()?.as_slice())?;
+    readable(&program, 0o755)?;
+    Ok(program)
+}
+
+/// Walls that this host cannot build. Each of them is a skip, said aloud, never a pass.
+pub fn missing() -> BTreeSet<Layer> {
+    MISSING.get().cloned().unwrap_or_default()
+}
+
+async fn find_missing() -> Result<BTreeSet<Layer>> {
+    let complete = Lab::with(&BTreeSet::new(), &[]).await?;
+    let id = SandboxId::random()?;
+    match complete.engine.create(&id, &SandboxSpec::new(Owner::local())).await {
+        Ok(()) => {
+            complete.engine.destroy(&id).await?;
+            return Ok(BTreeSet::new());
+        }
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            println!("not every wall can be built here: {error} ({})", error.hint().unwrap_or("no hint"));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    drop(complete);
+    let lenient = Lab::with(&MAY_BE_MISSING.iter().copied().collect(), &[]).await?;
+    lenient.engine.create(&id, &SandboxSpec::new(Owner::local())).await?;
+    let missing = lenient.engine.isolation(&id).await?.missing();
+    lenient.engine.destroy(&id).await?;
+    Ok(missing.into_iter().collect())
+}
+
+/// One sandbox. End it with [`Sandbox::end`]; one that is dropped ends with its lab.
+pub struct Sandbox {
+    engine: Arc<NativeEngine>,
+    pub id: SandboxId,
+    pub probe: &'static str,
+}
+
+impl Sandbox {
+    pub async fn end(self) -> Result<()> {
+        Ok(self.engine.destroy(&self.id).await?)
+    }
+
+    pub fn files(&self) -> Box<dyn Files> {
+        self.engine.files(&self.id)
+    }
+
+    pub async fn write(&self, path: &str, bytes: &[u8], mode: u32) -> Result<()> {
+        let mut file = self.files().write(&guest(path)?, WriteOptions { mode, ..WriteOptions::default() }).await?;
+        file.write_all(bytes).await?;
+        Ok(file.commit().await?)
+    }
+
+    /// Run the probe to its end.
+    pub async fn probe(&self, arguments: &[&str]) -> Result<Ran> {
+        self.run_program(self.probe, arguments, "").await
+    }
+
+    pub async fn probe_with_input(&self, arguments: &[&str], input: &str) -> Result<Ran> {
+        self.run_program(self.probe, arguments, input).await
+    }
+
+    pub async fn run_program(&self, program: &str, arguments: &[&str], input: &str) -> Result<Ran> {
+        let argv = [program].into_iter().chain(arguments.iter().copied());
+        self.run(ExecRequest::new(argv, PATIENCE)?, input).await
+    }
+
+    pub async fn run(&self, request: ExecRequest, input: &str) -> Result<Ran> {
+        let mut running = Running::of(self.engine.start(&self.id, &request).await?);
+        if let Some(mut stdin) = running.stdin.take() {
+            // A program that ends without reading its input is no fault of the check.
+            let _ = stdin.write_all(input.as_bytes()).await;
+        }
+        running.finish().await
+    }
+
+    /// Start the probe and leave it running.
+    pub async fn start(&self, arguments: &[&str]) -> Result<Running> {
+        self.start_in(arguments, None).await
+    }
+
+    pub async fn start_in(&self, arguments: &[&str], terminal: Option<TerminalSize>) -> Result<Running> {
+        let argv = [self.probe].into_iter().chain(arguments.iter().copied());
+        let mut request = ExecRequest::new(argv, PATIENCE)?;
+        request.terminal = terminal;
+        Ok(Running::of(self.engine.start(&self.id, &request).await?))
+    }
+
+    /// Start a probe that holds still, and find it from the host.
+    pub async fn hold(&self, forks: u32, threads: u32) -> Result<Held> {
+        self.hold_after(&[], forks, threads).await
+    }
+
+    /// The same, after `before` (for example `again 4`).
+    pub async fn hold_after(&self, before: &[&str], forks: u32, threads: u32) -> Result<Held> {
+        let mark = unique("mark");
+        let (forks, threads) = (forks.to_string(), threads.to_string());
+        let hold = ["hold", &mark, &forks, &threads];
+        let arguments: Vec<&str> = before.iter().chain(hold.iter()).copied().collect();
+        let mut running = self.start(&arguments).await?;
+        let ready = running.line().await?;
+        let inside = ready.rsplit('\t').next().unwrap_or_default();
+        let found = processes::marked(&mark);
+        let is_it = |process: &&HostProcess| process.status("NSpid").split_whitespace().last() == Some(inside);
+        let process = found.iter().find(is_it).cloned();
+        Ok(Held { running, process: process.ok_or("the held probe is not seen from the host")?, marked: found })
+    }
+}
+
+/// A command of the sandbox while it runs.
+pub struct Running {
+    pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    stdout: Box<dyn AsyncRead + Send + Unpin>,
+    stderr: Box<dyn AsyncRead + Send + Unpin>,
+    pub control: Box<dyn ProcessControl>,
+}
+
+impl Running {
+    pub fn of(process: Process) -> Self {
+        let Process { stdin, stdout, stderr, control } = process;
+        Self { stdin, stdout, stderr, control }
+    }
+
+    /// One line of its output.
+    pub async fn line(&mut self) -> Result<String> {
+        let read = async {
+            let mut line = Vec::new();
+            loop {
+                let byte = self.stdout.read_u8().await?;
+                if byte == b'\n' {
+                    return Ok::<_, std::io::Error>(String::from_utf8_lossy(&line).into_owned());
+                }
+                line.push(byte);
+            }
+        };
+        let line = tokio::time::timeout(PATIENCE, read).await.map_err(|_| Trouble::from("no line came"))?;
+        Ok(line?)
+    }
+
+    /// Close its input, read what it says, wait for its end.
+    pub async fn finish(mut self) -> Result<Ran> {
+        drop(self.stdin.take());
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let mut bounded = (self.stdout.take(MAX_OUTPUT), self.stderr.take(MAX_OUTPUT));
+        let ended = tokio::time::timeout(PATIENCE * 2, async {
+            tokio::try_join!(bounded.0.read_to_end(&mut stdout), bounded.1.read_to_end(&mut stderr))?;
+            Ok::<_, Trouble>(self.control.wait().await?)
+        });
+        let outcome = ended.await.map_err(|_| Trouble::from("the command does not end"))??;
+        let stdout = String::from_utf8_lossy(&stdout).into_owned();
+        let findings = Findings::parse(&stdout);
+        Ok(Ran { stdout, stderr: String::from_utf8_lossy(&stderr).into_owned(), findings, outcome })
+    }
+}
+
+/// A probe that holds still, and how the host sees it.
+pub struct Held {
+    pub running: Running,
+    pub process: HostProcess,
+    /// It and its forks.
+    pub marked: Vec<HostProcess>,
+}
+
+impl Held {
+    pub async fn release(self) -> Result<Ran> {
+        self.running.finish().await
+    }
+}
+
+/// A command of the sandbox that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    pub stdout: String,
+    pub stderr: String,
+    pub findings: Findings,
+    pub outcome: ExecOutcome,
+}
+
+impl Ran {
+    /// For probes that must have come to their end.
+    pub fn complete(self) -> Result<Self> {
+        if self.outcome.status == ExecStatus::Exited(0) {
+            return Ok(self);
+        }
+        Err(format!("the probe ended with {:?}: {} {}", self.outcome.status, self.stdout, self.stderr).into())
+    }
+}
+
+pub fn guest(path: &str) -> Result<GuestPath> {
+    Ok(path.parse()?)
+}
