@@ -171,11 +171,17 @@ fn tree(directory: &Path) -> Vec<String> {
     found
 }
 
+/// Files with one of our marks in their names where programs keep what must not survive a reboot.
 fn temporary_files(scope: &Scope) -> Vec<String> {
-    let places = [std::env::temp_dir(), PathBuf::from("/dev/shm"), PathBuf::from("/run")];
-    places
-        .iter()
-        .flat_map(|place| names_in(place))
+    let user = rustix::process::geteuid().as_raw();
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(|directory| PathBuf::from(directory).join("sandpen"));
+    let deep =
+        [Some(PathBuf::from("/run/sandpen")), runtime, Some(std::env::temp_dir().join(format!("sandpen-{user}")))];
+    let flat = [std::env::temp_dir(), PathBuf::from("/dev/shm"), PathBuf::from("/run")];
+    deep.iter()
+        .flatten()
+        .flat_map(|place| tree(place))
+        .chain(flat.iter().flat_map(|place| names_in(place)))
         .filter(|name| scope.marks.iter().any(|mark| name.contains(mark)))
         .collect()
 }

@@ -3,6 +3,8 @@
 //! Installs what it may and never fails; what stays missing is said aloud, and the stage that needs it is skipped.
 
 use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::process::{is_installed, is_root};
@@ -89,4 +91,80 @@ fn add_range(file: &str) -> Result<(), String> {
     let kept: String =
         old.lines().filter(|present| present.split(':').next() != Some(USER)).map(|line| format!("{line}\n")).collect();
     fs::write(file, format!("{kept}{line}\n")).map_err(|error| format!("{file} cannot be written: {error}"))
+}
+
+/// Control groups that were handed to the ordinary user, as a login manager would do it. Removed when dropped.
+pub struct Delegated {
+    pub directories: Vec<PathBuf>,
+}
+
+impl Delegated {
+    /// Empty when the host has no control groups that can be handed on; limits are then missing there.
+    pub fn to(user: &TestUser) -> Self {
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let mut delegated = Self { directories: Vec::new() };
+        for hierarchy in table.lines().filter_map(hierarchy_with_limits) {
+            let directory = hierarchy.join(format!("sandpen-xtask-{}", std::process::id()));
+            // Version 2 hands controllers down by this file, version 1 does not have it.
+            let _ = fs::write(hierarchy.join("cgroup.subtree_control"), "+memory +cpu +pids");
+            if fs::create_dir_all(&directory).is_err() {
+                continue;
+            }
+            let files = ["", "tasks", "cgroup.procs", "cgroup.subtree_control"];
+            for file in files.iter().map(|name| directory.join(name)).filter(|file| file.exists()) {
+                let _ = chown(file, Some(user.uid), Some(user.gid));
+            }
+            delegated.directories.push(directory);
+        }
+        delegated
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        for directory in &self.directories {
+            remove_groups(directory);
+        }
+    }
+}
+
+/// Groups can only be removed from the leaves up, and their files not at all.
+fn remove_groups(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_groups(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(directory);
+}
+
+/// The mount point of a hierarchy that limits memory, processes or processor time.
+fn hierarchy_with_limits(line: &str) -> Option<PathBuf> {
+    let (left, right) = line.split_once(" - ")?;
+    let point = PathBuf::from(left.split(' ').nth(4)?);
+    let mut fields = right.split(' ');
+    let kind = fields.next()?;
+    let has_limits = match kind {
+        "cgroup" => fields.nth(1)?.split(',').any(|name| ["memory", "cpu", "pids"].contains(&name)),
+        "cgroup2" => {
+            let offered = fs::read_to_string(point.join("cgroup.controllers")).unwrap_or_default();
+            offered.split_whitespace().any(|name| ["memory", "cpu", "pids"].contains(&name))
+        }
+        _ => false,
+    };
+    has_limits.then_some(point)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_without_limits_are_left_alone() {
+        let line = |controllers: &str| format!("36 35 0:31 / /sys/fs/cgroup/x rw - cgroup cgroup rw,{controllers}");
+        assert_eq!(hierarchy_with_limits(&line("memory")), Some(PathBuf::from("/sys/fs/cgroup/x")));
+        assert_eq!(hierarchy_with_limits(&line("cpu,cpuacct")), Some(PathBuf::from("/sys/fs/cgroup/x")));
+        assert_eq!(hierarchy_with_limits(&line("freezer")), None);
+        assert_eq!(hierarchy_with_limits("36 35 0:31 / /tmp rw - tmpfs none rw"), None);
+    }
 }

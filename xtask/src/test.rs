@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
-use std::{fs, os::unix::fs::PermissionsExt, os::unix::process::CommandExt};
+use std::{fs, os::unix::fs::PermissionsExt};
 
-use crate::prepare::{self, TestUser};
+use crate::prepare::{self, Delegated, TestUser};
 use crate::process::{is_installed, is_root};
 use crate::root;
 use crate::stage::{Counting, Tally, run};
@@ -136,8 +136,14 @@ fn clippy(_: &Machine) -> Outcome {
     if !is_component("clippy") {
         return Outcome::Skipped("clippy is not installed".to_owned());
     }
-    let mut command = cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"]);
-    Outcome::Ran(run(&mut command, Counting::ExitCode, 10 * MINUTE))
+    let mut sum = Tally::default();
+    // The programs that take walls away are looked at by themselves, because their feature changes the engine's types.
+    for which in [&["--workspace"][..], &["--package", "sandpen-tests", "--features", "weaken"]] {
+        let mut command = cargo(&["clippy", "--all-targets"]);
+        command.args(which).args(["--", "--deny", "warnings"]);
+        sum.add(run(&mut command, Counting::ExitCode, 10 * MINUTE));
+    }
+    Outcome::Ran(sum)
 }
 
 fn unit(_: &Machine) -> Outcome {
@@ -192,6 +198,7 @@ fn as_ordinary_user(machine: &Machine, what: &[&str]) -> Outcome {
             return Outcome::Ran(Tally::FAILED);
         }
     };
+    let groups = Delegated::to(user);
     let mut sum = Tally::default();
     for program in programs {
         let place = match Place::new(user, &program) {
@@ -201,16 +208,24 @@ fn as_ordinary_user(machine: &Machine, what: &[&str]) -> Outcome {
                 return Outcome::Ran(Tally::FAILED);
             }
         };
-        let mut command = Command::new(&place.program);
+        // A shell joins the groups while it still may, gives its rights up, and becomes the program.
+        let script = r#"uid=$1 gid=$2 program=$3; shift 3
+            for group; do echo $$ >"$group/cgroup.procs" || exit 1; done
+            exec setpriv --reuid "$uid" --regid "$gid" --clear-groups -- "$program""#;
+        let mut command = Command::new("sh");
         command
-            .uid(user.uid)
-            .gid(user.gid)
+            .args(["-c", script, "sh", &user.uid.to_string(), &user.gid.to_string()])
+            .arg(&place.program)
+            .args(&groups.directories)
             .current_dir(&place.directory)
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin")
             .env("HOME", format!("/home/{}", user.name))
             .env("USER", user.name)
             .env("TMPDIR", &place.directory);
+        if groups.directories.is_empty() {
+            command.env("SANDPEN_TEST_ALLOW_MISSING", "memory-limit,process-limit,cpu-limit");
+        }
         sum.add(run(&mut command, Counting::ResultLines, 15 * MINUTE));
     }
     Outcome::Ran(sum)
