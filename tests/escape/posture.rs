@@ -47,11 +47,18 @@ impl Posture {
             .into_iter()
             .map(|(number, target)| format!("{number}={}", kind_of(&target)))
             .collect();
-        fields.insert("descriptors".to_owned(), descriptors.join(" "));
-        let environment = process.text("environ");
-        let mut names: Vec<&str> = environment.split('\0').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
-        names.sort_unstable();
-        fields.insert("environment".to_owned(), names.join(" "));
+        let descriptors = if process.shows_descriptors() { descriptors.join(" ") } else { "unreadable".to_owned() };
+        fields.insert("descriptors".to_owned(), descriptors);
+        let names = match std::fs::read(process.file("environ")) {
+            Err(_) => "unreadable".to_owned(),
+            Ok(bytes) => {
+                let text = String::from_utf8_lossy(&bytes);
+                let mut names: Vec<&str> = text.split('\0').filter_map(|pair| Some(pair.split_once('=')?.0)).collect();
+                names.sort_unstable();
+                names.join(" ")
+            }
+        };
+        fields.insert("environment".to_owned(), names);
         Self(fields)
     }
 

@@ -73,6 +73,11 @@ impl Process {
         descriptors(&format!("/proc/{}/fd", self.pid))
     }
 
+    /// Whether this user may look: an ordinary one may not into processes with ids of a range.
+    pub fn shows_descriptors(&self) -> bool {
+        fs::read_dir(self.file("fd")).is_ok()
+    }
+
     pub fn threads(&self) -> Vec<u32> {
         numbers_in(&format!("/proc/{}/task", self.pid))
     }

@@ -129,8 +129,10 @@ int watch(int count, char **arguments)
             int stolen = steal_descriptor(pid);
             snprintf(path, sizeof path, "/proc/%d/exe", pid);
             int program = open(path, O_RDONLY | O_CLOEXEC);
+            /* Without a program it has ended meanwhile, whatever it was before. */
+            int ended = program < 0 && errno != EACCES && errno != EPERM;
             /* Asked last: a helper that becomes a peer between the tries must not be taken for a helper. */
-            int helper = !is_peer(pid, program);
+            int helper = !ended && !is_peer(pid, program);
             seen += helper && pid != 1;
             if (helper && (memory >= 0 || program >= 0 || stolen >= 0) && kill(pid, 0) == 0 && caught++ < 16)
                 say("caught", "%d mem=%d exe=%d fd=%d", pid, memory >= 0, program >= 0, stolen >= 0);
