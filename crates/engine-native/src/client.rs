@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::process::Child;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{oneshot, watch};
@@ -42,6 +43,7 @@ pub struct Launcher {
     channel: Arc<Channel>,
     entries: Entries,
     listener: tokio::task::JoinHandle<()>,
+    process: Option<Child>,
 }
 
 impl std::fmt::Debug for Entry {
@@ -52,10 +54,11 @@ impl std::fmt::Debug for Entry {
 
 impl Launcher {
     pub fn start(configuration: Configuration) -> io::Result<Self> {
-        let channel = Arc::new(Channel::new(launcher::start(configuration)?)?);
+        let (channel, process) = launcher::start(configuration)?;
+        let channel = Arc::new(Channel::new(channel)?);
         let entries = Entries::default();
         let listener = tokio::spawn(listen(channel.clone(), entries.clone()));
-        Ok(Self { channel, entries, listener })
+        Ok(Self { channel, entries, listener, process: Some(process) })
     }
 
     /// Ask for a sandbox. Its end is told by the second receiver, also when it never came to be.
@@ -90,6 +93,10 @@ impl Drop for Launcher {
     /// The listener holds the channel; when it is gone, the launcher ends all that is ephemeral and then itself.
     fn drop(&mut self) {
         self.listener.abort();
+        if let Some(mut process) = self.process.take() {
+            // It ends a moment after us, and a program that lives on must not keep it as a zombie.
+            std::thread::spawn(move || process.wait());
+        }
     }
 }
 

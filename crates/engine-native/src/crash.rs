@@ -9,6 +9,7 @@ pub fn here(_step: &str) {}
 #[cfg(feature = "weaken")]
 pub fn here(step: &str) {
     if std::env::var(VARIABLE).is_ok_and(|wanted| wanted == step) {
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+        // Not by a signal: process 1 of a namespace does not get those that it sends to itself.
+        crate::syscall::exit_now(137);
     }
 }

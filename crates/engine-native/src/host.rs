@@ -61,7 +61,11 @@ impl Host {
             root,
             places,
             missing_controllers,
-            pool: if root { Some(Pool::System) } else { subordinate_pool() },
+            pool: if root {
+                root_pool(&fs::read_to_string("/proc/self/uid_map").unwrap_or_default())
+            } else {
+                subordinate_pool()
+            },
             landlock: syscall::landlock_version(),
             user_namespaces: user_namespaces(root),
         }
@@ -176,6 +180,25 @@ impl Host {
     }
 }
 
+/// As root: ids of our own choice on a host, and in a container those that it has, above the ones in use.
+fn root_pool(uid_map: &str) -> Option<Pool> {
+    const FIRST: u32 = 10_000;
+    let mapped = uid_map
+        .lines()
+        .map(|line| line.split_whitespace().filter_map(|field| field.parse::<u64>().ok()).collect::<Vec<_>>())
+        .filter_map(|fields| (fields.first() == Some(&0)).then(|| fields.get(2).copied()).flatten())
+        .max()
+        .unwrap_or(0);
+    match mapped {
+        0x8000_0000.. => Some(Pool::System),
+        20_000.. => {
+            let count = u32::try_from(mapped).unwrap_or(u32::MAX).min(60_000) - FIRST;
+            Some(Pool::Subordinate { first_user: FIRST, first_group: FIRST, count })
+        }
+        _ => None,
+    }
+}
+
 fn subordinate_pool() -> Option<Pool> {
     let helper = |name: &str| ["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|at| Path::new(at).join(name).exists());
     if !helper("newuidmap") || !helper("newgidmap") {
@@ -222,4 +245,20 @@ fn user_namespaces(root: bool) -> std::result::Result<(), (String, String)> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_in_a_container_uses_the_ids_that_it_has() {
+        assert_eq!(root_pool("         0          0 4294967295\n"), Some(Pool::System));
+        assert!(matches!(root_pool("0 1000 1\n1 100000 65536\n"), None));
+        assert!(matches!(
+            root_pool("0 100000 65536\n"),
+            Some(Pool::Subordinate { first_user: 10_000, count: 50_000, .. })
+        ));
+        assert_eq!(root_pool(""), None);
+    }
 }

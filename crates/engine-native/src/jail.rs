@@ -29,7 +29,7 @@ const STEPS: &[(&str, Step)] = &[
     ("await-ids", Jail::await_ids),
     ("join-cgroups", Jail::join_cgroups),
     ("cgroup-namespace", Jail::cgroup_namespace),
-    ("prefer-for-oom", Jail::prefer_for_oom),
+    ("kernel-objects", Jail::kernel_objects),
     ("private-mounts", Jail::private_mounts),
     ("open-sources", Jail::open_sources),
     ("become-root", Jail::become_root),
@@ -62,6 +62,8 @@ pub struct Failure {
     pub subject: String,
 }
 
+pub(crate) use mounts::open_sources;
+
 #[derive(Debug)]
 pub(crate) struct StepError {
     error: io::Error,
@@ -75,6 +77,13 @@ impl StepError {
 
     fn with(subject: impl Into<String>, error: io::Error) -> Self {
         Self { error, subject: subject.into() }
+    }
+}
+
+impl StepError {
+    pub(crate) fn into_failure(self, step: &str) -> Failure {
+        let errno = self.error.raw_os_error().unwrap_or(libc::EIO);
+        Failure { step: step.to_owned(), errno, subject: self.subject }
     }
 }
 
@@ -95,6 +104,8 @@ impl From<rustix::io::Errno> for StepError {
 pub struct Held {
     /// Gives one byte when the id maps are written, and ends when the launcher does.
     pub go: OwnedFd,
+    /// The plan's trees, when the launcher may open them.
+    pub sources: Option<Vec<OwnedFd>>,
     /// The `tasks` files of version 1 groups.
     pub cgroups: Vec<std::fs::File>,
     pub channel: OwnedFd,
@@ -118,8 +129,8 @@ pub fn enter(plan: &Plan, filter: &[u8], held: Held) -> Failure {
         Jail { plan: plan.clone(), filter: filter.to_vec(), held, sources: Vec::new(), scratch: None, root: None };
     for (name, step) in STEPS {
         crate::crash::here(name);
-        if let Err(StepError { error, subject }) = step(&mut jail) {
-            return Failure { step: (*name).to_owned(), errno: error.raw_os_error().unwrap_or(libc::EIO), subject };
+        if let Err(error) = step(&mut jail) {
+            return error.into_failure(name);
         }
     }
     Failure { step: "start-init".to_owned(), errno: libc::EIO, subject: String::new() }
@@ -146,9 +157,16 @@ impl Jail {
         Ok(())
     }
 
-    /// When memory runs out on the host, a sandbox must go before the server and before anything of the user's.
-    fn prefer_for_oom(&mut self) -> Result<(), StepError> {
-        std::fs::write("/proc/self/oom_score_adj", "500").map_err(|error| StepError::with("oom_score_adj", error))
+    /// Objects that the kernel counts for whoever made the user namespace as well: one sandbox must not use up what all
+    /// of them, and that user's other programs, have together.
+    fn kernel_objects(&mut self) -> Result<(), StepError> {
+        if self.plan.namespaces & libc::CLONE_NEWUSER as u64 == 0 {
+            return Ok(());
+        }
+        for (name, most) in [("max_inotify_instances", "16"), ("max_inotify_watches", "8192")] {
+            std::fs::write(format!("/proc/sys/user/{name}"), most).map_err(|error| StepError::with(name, error))?;
+        }
+        Ok(())
     }
 
     fn become_root(&mut self) -> Result<(), StepError> {

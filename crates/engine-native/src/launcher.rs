@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::MemfdFlags;
@@ -67,7 +67,7 @@ pub enum FromLauncher {
 }
 
 /// Start the launcher; the returned channel is its life line.
-pub fn start(configuration: Configuration) -> io::Result<OwnedFd> {
+pub fn start(configuration: Configuration) -> io::Result<(OwnedFd, Child)> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut command = Command::new("/proc/self/exe");
@@ -75,10 +75,9 @@ pub fn start(configuration: Configuration) -> io::Result<OwnedFd> {
     if let Some(step) = cfg!(feature = "weaken").then(|| std::env::var_os(crate::crash::VARIABLE)).flatten() {
         command.env(crate::crash::VARIABLE, step);
     }
-    // Its parent never waits for it: it outlives a killed server for a moment, and when the server ends it is init's.
-    command.spawn()?;
+    let child = command.spawn()?;
     wire::send(ours.as_fd(), &ToLauncher::Configure(configuration), &[])?;
-    Ok(ours)
+    Ok((ours, child))
 }
 
 /// Must be the first call of any program that uses this engine: in the launcher it never returns.
@@ -100,6 +99,8 @@ struct Launcher {
     channel: OwnedFd,
     signals: OwnedFd,
     configuration: Configuration,
+    /// Root of the host, or of a container that gives as much.
+    privileged: bool,
     init: OwnedFd,
     sandboxes: HashMap<i32, Sandbox>,
     /// Directories that hold the groups of our sandboxes.
@@ -133,6 +134,7 @@ fn serve() -> io::Result<()> {
         channel,
         signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
         configuration,
+        privileged: keep_capabilities(),
         init: sealed_init()?,
         sandboxes: HashMap::new(),
         instance_groups: BTreeSet::new(),
@@ -159,6 +161,13 @@ fn sealed_init() -> io::Result<OwnedFd> {
     // Written through one description and executed through another: the first stays open for writing.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&init));
     Ok(rustix::fs::open(path, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
+}
+
+/// As root, let a change of user leave our capabilities alone. `false` when we are not root.
+fn keep_capabilities() -> bool {
+    use rustix::thread::CapabilitiesSecureBits;
+    let bits = CapabilitiesSecureBits::NO_SETUID_FIXUP;
+    rustix::process::geteuid().is_root() && rustix::thread::set_capabilities_secure_bits(bits).is_ok()
 }
 
 /// Two descriptors for each sandbox; a thousand of them is more than the usual soft limit.

@@ -97,8 +97,10 @@ fn open_lock(path: &Path) -> io::Result<File> {
 /// Short, emptied by a reboot, and ours.
 fn runtime_directory() -> PathBuf {
     let user = rustix::process::geteuid();
-    if user.is_root() {
-        return PathBuf::from("/run/sandpen");
+    let system = PathBuf::from("/run/sandpen");
+    // In a container, root may not be the one who owns /run.
+    if user.is_root() && private_directory(&system).is_ok() {
+        return system;
     }
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(directory) if directory.is_absolute() && directory.is_dir() => directory.join("sandpen"),

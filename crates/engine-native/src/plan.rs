@@ -215,7 +215,12 @@ pub fn plan(request: &Request<'_>) -> Plan {
     mounts.push(Mount::Writable { target: "/tmp".to_owned(), mode: 0o1777, owner: DirectoryOwner::Root });
     mounts.push(Mount::Writable { target: home.clone(), mode: 0o755, owner: DirectoryOwner::User });
     mounts.push(Mount::Writable { target: work_directory.clone(), mode: 0o755, owner: DirectoryOwner::User });
-    mounts.push(Mount::Processes { target: "/proc".to_owned() });
+    let target = "/proc".to_owned();
+    mounts.push(match has(Layer::PidNamespace) {
+        true => Mount::Processes { target },
+        // The kernel shows processes only to a namespace that has its own.
+        false => Mount::Bind { source: source(PathBuf::from("/proc")), target },
+    });
     let nodes = DEVICES.iter().map(|name| source(PathBuf::from("/dev").join(name))).collect();
     mounts.push(Mount::Devices { target: "/dev".to_owned(), nodes });
     if has(Layer::MaskedPaths) {

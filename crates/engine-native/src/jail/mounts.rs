@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
@@ -14,7 +15,7 @@ use rustix::mount::{
 };
 
 use super::{Jail, StepError};
-use crate::plan::{DirectoryOwner, Mount, Root, Scratch, USER};
+use crate::plan::{DirectoryOwner, Mount, Plan, Root, Scratch, USER};
 use crate::syscall::{self, MountAttributes};
 
 /// Covered by the writable layer while the tree is being built; any directory that every host has will do.
@@ -31,12 +32,14 @@ impl Jail {
         Ok(rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
     }
 
+    /// A launcher with the right to has opened them already. Otherwise it is done here, where a user namespace gives
+    /// the right, and while we are still the user who may go to where they are.
     pub(super) fn open_sources(&mut self) -> Result<(), StepError> {
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
-        for path in &self.plan.sources {
-            let tree = open_tree(CWD, path, flags).map_err(StepError::about(path.display().to_string()))?;
-            self.sources.push(Some(tree));
-        }
+        let opened = match self.held.sources.take() {
+            Some(opened) => opened,
+            None => open_sources(&self.plan)?,
+        };
+        self.sources = opened.into_iter().map(Some).collect();
         Ok(())
     }
 
@@ -185,6 +188,8 @@ impl Jail {
         syscall::restrict_mount(devices.as_fd(), closed)?;
         for (&node, name) in nodes.iter().zip(&names) {
             let tree = self.take(node)?;
+            let usable = MountAttributes { read_only: false, no_devices: false, no_exec: true };
+            syscall::restrict_mount(tree.as_fd(), usable)?;
             attach(&tree, &devices, name)?;
         }
         let options = [("ptmxmode", "0666".to_owned()), ("mode", "0620".to_owned())];
@@ -200,7 +205,10 @@ impl Jail {
             FileType::Directory => "mnt",
             _ => "dev/null",
         };
-        attach_on(&clone_tree(self.root()?, cover)?, &target)
+        let cover = clone_tree(self.root()?, cover)?;
+        let closed = MountAttributes { read_only: true, no_devices: true, no_exec: true };
+        syscall::restrict_mount(cover.as_fd(), closed)?;
+        attach_on(&cover, &target)
     }
 
     fn read_only(&mut self, target: &str) -> Result<(), StepError> {
@@ -209,6 +217,13 @@ impl Jail {
         syscall::restrict_mount(tree.as_fd(), READ_ONLY)?;
         attach_on(&tree, &place)
     }
+}
+
+/// Copies of the plan's trees that are mounted nowhere yet.
+pub(crate) fn open_sources(plan: &Plan) -> Result<Vec<OwnedFd>, StepError> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let open = |path: &PathBuf| open_tree(CWD, path, flags).map_err(StepError::about(path.display().to_string()));
+    plan.sources.iter().map(open).collect()
 }
 
 fn present(found: Result<OwnedFd, StepError>) -> Result<Option<OwnedFd>, StepError> {

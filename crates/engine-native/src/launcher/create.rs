@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rustix::fs::Uid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 
@@ -19,7 +20,17 @@ use crate::plan::{Identity, Init, Plan, USER};
 use crate::syscall::{self, Cloned};
 
 /// The steps of the parent, in order; a test dies at each of them.
-pub const STEPS: &[&str] = &["take-ids", "make-groups", "open-channel", "clone", "write-id-maps", "release", "report"];
+pub const STEPS: &[&str] = &[
+    "take-ids",
+    "make-groups",
+    "open-trees",
+    "open-channel",
+    "clone",
+    "write-id-maps",
+    "prefer-for-oom",
+    "release",
+    "report",
+];
 
 /// Undone when it is dropped: a creation that fails half-way leaves nothing.
 #[derive(Default)]
@@ -70,6 +81,12 @@ impl Launcher {
         self.instance_groups.extend(parents.map(PathBuf::from));
         let (group, tasks) = make_groups(plan, &mut begun).map_err(failed("make-groups"))?;
 
+        crash::here("open-trees");
+        let sources = match self.privileged {
+            true => Some(jail::open_sources(plan).map_err(|error| error.into_failure("open-sources"))?),
+            false => None,
+        };
+
         crash::here("open-channel");
         let (ours, theirs) = open_channel(plan, &mut begun).map_err(failed("open-channel"))?;
         let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
@@ -78,13 +95,16 @@ impl Launcher {
         let init = self.init.try_clone().map_err(failed("open-channel"))?;
 
         crash::here("clone");
-        let cloned = syscall::clone_into_namespaces(plan.namespaces, group.as_ref().map(AsFd::as_fd));
+        let owner = maps.as_ref().and_then(|(users, _)| users.first()).filter(|_| self.privileged);
+        let cloned = owned_by(owner.map(|extent| extent.outside), || {
+            syscall::clone_into_namespaces(plan.namespaces, group.as_ref().map(AsFd::as_fd))
+        });
         let (pid, process) = match cloned.map_err(failed("clone"))? {
             Cloned::Parent { pid, descriptor } => (pid, descriptor),
             Cloned::Child => {
                 // Ours to keep open, or the child would hold its own life line.
                 drop((release, ours, status));
-                let held = Held { go, cgroups: tasks, channel: theirs, lock, init };
+                let held = Held { go, sources, cgroups: tasks, channel: theirs, lock, init };
                 let failure = jail::enter(plan, &self.configuration.filter, held);
                 if let Ok(bytes) = postcard::to_stdvec(&failure) {
                     let _ = rustix::io::write(&report, &bytes);
@@ -98,6 +118,10 @@ impl Launcher {
         if let Some(maps) = maps {
             write_maps(pid, &maps, self.configuration.pool).map_err(failed("write-id-maps"))?;
         }
+
+        crash::here("prefer-for-oom");
+        // When memory runs out on the host, a sandbox must go before the server and before anything of the user's.
+        std::fs::write(format!("/proc/{pid}/oom_score_adj"), "500").map_err(failed("prefer-for-oom"))?;
 
         crash::here("release");
         rustix::io::write(&release, b"!").map_err(|error| failed("release")(error.into()))?;
@@ -136,6 +160,18 @@ impl Launcher {
             (Identity::OwnRange | Identity::SharedRange, None) => Err(io::Error::from_raw_os_error(libc::EUSERS)),
         }
     }
+}
+
+/// Do something as another user and come back, so that what the kernel counts by the maker of a user namespace is counted
+/// for each sandbox and not for root. Our capabilities stay with us, see `keep_capabilities`.
+fn owned_by(user: Option<u32>, work: impl FnOnce() -> io::Result<Cloned>) -> io::Result<Cloned> {
+    let Some(user) = user else { return work() };
+    rustix::thread::set_thread_res_uid(None, Uid::from_raw(user), None)?;
+    let result = work();
+    if let Ok(Cloned::Parent { .. }) | Err(_) = &result {
+        rustix::thread::set_thread_res_uid(None, Uid::ROOT, None)?;
+    }
+    result
 }
 
 type Maps = (Vec<Extent>, Vec<Extent>);
@@ -180,7 +216,7 @@ fn open_channel(plan: &Plan, begun: &mut Begun) -> io::Result<(Option<OwnedFd>, 
 
 fn write_maps(pid: i32, (users, groups): &Maps, pool: Option<Pool>) -> io::Result<()> {
     match pool {
-        Some(Pool::Subordinate { .. }) if users.len() > 1 => {
+        Some(Pool::Subordinate { .. }) if users.len() > 1 && !rustix::process::geteuid().is_root() => {
             map_with_helper("newuidmap", pid, users)?;
             map_with_helper("newgidmap", pid, groups)
         }
