@@ -233,7 +233,7 @@ fn from_failure(failure: &Failure) -> Error {
     let cause = format!("{subject}: {}", std::io::Error::from_raw_os_error(*errno));
     let error = match (step.as_str(), *errno) {
         ("take-ids", libc::EUSERS) => Error::limit_exceeded("there are as many sandboxes as there are ids for them"),
-        ("clone", libc::ENOSPC | libc::EUSERS) => {
+        ("clone" | "open-sources", libc::ENOSPC | libc::EUSERS) => {
             Error::limit_exceeded("the host allows no further namespaces")
                 .with_hint("raise the limits by `sysctl user.max_user_namespaces` (and max_pid_, max_net_, max_mnt_namespaces), or stop sandboxes")
         }

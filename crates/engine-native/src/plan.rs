@@ -252,7 +252,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         drop_capabilities: has(Layer::NoCapabilities),
         close_descriptors: has(Layer::Descriptors),
         seccomp: has(Layer::Seccomp),
-        rlimits: if has(Layer::Rlimits) { rlimits(&limits) } else { Vec::new() },
+        rlimits: rlimits(&limits, request.walls),
         init: match request.spec.persistence {
             Persistence::Ephemeral => Init::Attached,
             Persistence::Persistent => Init::Listening {
@@ -285,16 +285,23 @@ fn writable(request: &Request<'_>, home: String, work_directory: String) -> Vec<
     writable
 }
 
-fn rlimits(limits: &Limits) -> Vec<Rlimit> {
+fn rlimits(limits: &Limits, walls: &BTreeSet<Layer>) -> Vec<Rlimit> {
     let limit = |resource, limit| Rlimit { resource, limit };
-    vec![
-        limit(Resource::Processes, limits.processes.into()),
-        limit(Resource::OpenFiles, limits.open_files),
-        limit(Resource::CoreSize, 0),
-        limit(Resource::LockedMemory, 64 << 10),
-        limit(Resource::MessageQueues, 0),
-        limit(Resource::PendingSignals, 4096),
-    ]
+    let mut rlimits = Vec::new();
+    if walls.contains(&Layer::ProcessLimit) {
+        // Counted by user and user namespace, so it holds for one sandbox alone, and exactly for its user's processes.
+        rlimits.push(limit(Resource::Processes, limits.processes.into()));
+    }
+    if walls.contains(&Layer::Rlimits) {
+        rlimits.extend([
+            limit(Resource::OpenFiles, limits.open_files),
+            limit(Resource::CoreSize, 0),
+            limit(Resource::LockedMemory, 64 << 10),
+            limit(Resource::MessageQueues, 0),
+            limit(Resource::PendingSignals, 4096),
+        ]);
+    }
+    rlimits
 }
 
 /// Where the files of an image must have directories, so that there is something to mount on.
