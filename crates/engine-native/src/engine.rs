@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use sandbox::{
-    Capabilities, Engine, EngineSandbox, Error, ExecRequest, Files, GuestPath, Image, InstanceId, IsolationReport,
-    Layer, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
+    Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, GuestPath, Image, InstanceId,
+    IsolationReport, Layer, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
 };
 
 use crate::client::Launcher;
@@ -211,6 +211,10 @@ impl Engine for NativeEngine {
 
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {
         process::start(self.shared.live(id).await?, request).await
+    }
+
+    async fn logs(&self, id: &SandboxId) -> Result<Vec<ExecLog>> {
+        process::logs(&*self.shared.live(id).await?).await
     }
 
     fn files(&self, id: &SandboxId) -> Box<dyn Files> {

@@ -3,21 +3,25 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
 use rustix::pipe::PipeFlags;
 use rustix::termios::Winsize;
 use sandbox::{
-    Environment, Error, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Process,
-    ProcessControl, Result, Signal, TerminalSize,
+    Environment, Error, ErrorKind, ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect,
+    OutputTarget, Process, ProcessControl, Result, Signal, TerminalSize,
 };
 use tokio::io::AsyncRead;
 use tokio::sync::Mutex;
 
 use crate::channel::{Channel, Stream};
 use crate::live::{Live, not_found};
-use crate::wire::{EndCause, Exec, ExecEnd, ExecStage, FromExec, Terminal, ToExec, ToInit, Work};
+use crate::wire::{EndCause, Exec, ExecEnd, ExecStage, FromExec, FromLog, Terminal, ToExec, ToInit, Work};
+
+/// Bounds on what process 1, which is not trusted, may send as logs; it keeps less.
+const MOST_LOGS: usize = 64;
+const MOST_LOG_BYTES: usize = 2 << 20;
 
 /// Starting takes a millisecond; a machine under the heaviest load has started it by then.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -25,9 +29,9 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
     let internal = |cause: io::Error| Error::internal("the command's streams could not be made").with_cause(cause);
     let (channel, theirs) = Channel::pair().map_err(internal)?;
-    let streams = match request.terminal {
-        None => Some(Pipes::new().map_err(internal)?),
-        Some(_) => None,
+    let streams = match (request.terminal, request.output) {
+        (None, OutputTarget::Streams) => Some(Pipes::new().map_err(internal)?),
+        (Some(_), OutputTarget::Streams) | (_, OutputTarget::Log) => None,
     };
     let given: Vec<_> = [theirs.as_fd()]
         .into_iter()
@@ -52,9 +56,14 @@ pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
                 terminal = Some(controller);
                 (input, output, Box::new(tokio::io::empty()))
             }
+            (None, None) if request.output == OutputTarget::Log => {
+                let control = Control::new(live, channel, None, kills_before);
+                let nothing = || Box::new(tokio::io::empty());
+                return Ok(Process { stdin: None, stdout: nothing(), stderr: nothing(), control: Box::new(control) });
+            }
             (None, None) => return Err(Error::internal("the sandbox gave no terminal")),
         };
-    let control = Control { live, channel, terminal, kills_before, started: Instant::now(), outcome: Mutex::new(None) };
+    let control = Control::new(live, channel, terminal, kills_before);
     Ok(Process { stdin: Some(Box::new(stdin)), stdout: Box::new(stdout), stderr, control: Box::new(control) })
 }
 
@@ -93,6 +102,7 @@ fn message(live: &Live, request: &ExecRequest) -> Exec {
         terminal: request.terminal.map(|size| Terminal { rows: size.rows, columns: size.columns }),
         timeout_milliseconds: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2),
         detached: request.on_disconnect == OnDisconnect::Continue,
+        logged: request.output == OutputTarget::Log,
     }
 }
 
@@ -143,14 +153,53 @@ fn not_started(stage: ExecStage, errno: i32, live: &Live, request: &ExecRequest)
         }
         (ExecStage::Program, libc::ENOEXEC) => Error::invalid_input(format!("{program:?} is not a program"))
             .with_hint("a script needs a first line such as #!/bin/sh"),
+        (ExecStage::Log, libc::ENOSPC) => Error::limit_exceeded("the sandbox's disk is full"),
         (ExecStage::Program, libc::E2BIG) => Error::limit_exceeded("the arguments and environment are too large"),
         (ExecStage::Program, libc::ENOMEM) => Error::limit_exceeded("there is not enough memory to start the program"),
         (ExecStage::Program, _) => Error::invalid_input(format!("{program:?} cannot be executed: {cause}")),
-        (ExecStage::Supervise | ExecStage::Terminal | ExecStage::Fork | ExecStage::Identity, _) => {
+        (ExecStage::Log | ExecStage::Terminal | ExecStage::Fork | ExecStage::Identity, _) => {
             Error::internal("the command could not be started")
         }
     };
     error.with_cause(cause)
+}
+
+fn status_of(status: i32, cause: EndCause) -> ExecStatus {
+    let signal = status & 0x7f;
+    match cause {
+        EndCause::Deadline => ExecStatus::TimedOut,
+        EndCause::Asked => ExecStatus::Cancelled,
+        EndCause::Itself if signal == 0 => ExecStatus::Exited((status >> 8) & 0xff),
+        EndCause::Itself => ExecStatus::Signalled(signal),
+    }
+}
+
+/// What detached commands of a sandbox wrote.
+pub async fn logs(live: &Live) -> Result<Vec<ExecLog>> {
+    let gone = |cause: io::Error| not_found(live.id()).with_cause(cause);
+    let (channel, theirs) = Channel::pair().map_err(gone)?;
+    live.channel.send(&ToInit::Work(Work::Logs), &[theirs.as_fd()]).await.map_err(gone)?;
+    drop(theirs);
+    let mut logs: Vec<ExecLog> = Vec::new();
+    loop {
+        match channel.receive::<FromLog>().await.map_err(gone)? {
+            Some((FromLog::Entry(entry), _)) if logs.len() < MOST_LOGS => logs.push(ExecLog {
+                command: entry.argv,
+                started: SystemTime::UNIX_EPOCH + Duration::from_millis(entry.started_milliseconds),
+                status: entry.end.map(|end| status_of(end.status, end.cause)),
+                output: Vec::new(),
+                dropped: entry.total,
+            }),
+            Some((FromLog::Output(bytes), _)) => {
+                if let Some(log) = logs.last_mut().filter(|log| log.output.len() + bytes.len() <= MOST_LOG_BYTES) {
+                    log.dropped = log.dropped.saturating_sub(bytes.len() as u64);
+                    log.output.extend(bytes);
+                }
+            }
+            Some((FromLog::Done, _)) => return Ok(logs),
+            Some((FromLog::Entry(_), _)) | None => return Err(no_more_processes()),
+        }
+    }
 }
 
 struct Control {
@@ -163,6 +212,10 @@ struct Control {
 }
 
 impl Control {
+    fn new(live: Arc<Live>, channel: Channel, terminal: Option<OwnedFd>, kills_before: Option<u64>) -> Self {
+        Self { live, channel, terminal, kills_before, started: Instant::now(), outcome: Mutex::new(None) }
+    }
+
     /// A command that has ended takes no messages, and needs none.
     async fn tell(&self, message: ToExec) -> Result<()> {
         match self.channel.send(&message, &[]).await {
@@ -184,14 +237,9 @@ impl Control {
             self.live.kill();
             self.live.ended().await;
         }
-        let signal = end.status & 0x7f;
-        let code = (end.status >> 8) & 0xff;
-        let status = match end.cause {
-            EndCause::Deadline => ExecStatus::TimedOut,
-            EndCause::Asked => ExecStatus::Cancelled,
-            EndCause::Itself if end.status != 0 && self.memory_ran_out() => ExecStatus::OutOfMemory,
-            EndCause::Itself if signal == 0 => ExecStatus::Exited(code),
-            EndCause::Itself => ExecStatus::Signalled(signal),
+        let status = match status_of(end.status, end.cause) {
+            ExecStatus::Exited(1..) | ExecStatus::Signalled(_) if self.memory_ran_out() => ExecStatus::OutOfMemory,
+            status => status,
         };
         let usage = ExecUsage {
             wall: Duration::from_micros(end.wall_microseconds),

@@ -44,6 +44,8 @@ pub enum Work {
     Exec(Exec),
     /// Then a pipe where the operation moves bytes.
     File(FileOperation),
+    /// The output of detached commands.
+    Logs,
 }
 
 /// From process 1.
@@ -68,6 +70,8 @@ pub struct Exec {
     pub timeout_milliseconds: u64,
     /// Go on when the channel closes.
     pub detached: bool,
+    /// Keep the output inside instead of sending it; there are no streams then.
+    pub logged: bool,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -97,7 +101,7 @@ pub enum FromExec {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExecStage {
-    Supervise,
+    Log,
     Terminal,
     Fork,
     WorkDirectory,
@@ -123,6 +127,32 @@ pub enum EndCause {
     Itself,
     Deadline,
     Asked,
+}
+
+/// Answers to [`Work::Logs`]: each entry is followed by its output.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromLog {
+    Entry(LogEntry),
+    Output(Vec<u8>),
+    Done,
+}
+
+/// A detached command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LogEntry {
+    pub argv: Vec<String>,
+    /// Since 1970.
+    pub started_milliseconds: u64,
+    pub end: Option<LogEnd>,
+    /// Bytes that it wrote, of which the last are kept.
+    pub total: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct LogEnd {
+    /// As `wait` tells it.
+    pub status: i32,
+    pub cause: EndCause,
 }
 
 /// File work, done inside the sandbox by a process of the sandbox's user.

@@ -31,7 +31,7 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::Result;
-use crate::exec::{ExecOutcome, ExecRequest, Signal, TerminalSize};
+use crate::exec::{ExecLog, ExecOutcome, ExecRequest, Signal, TerminalSize};
 use crate::file::{ByteRange, FileStat, ListOptions, Listing, WriteOptions};
 use crate::id::{Owner, SandboxId, SandboxName};
 use crate::isolation::IsolationReport;
@@ -73,6 +73,11 @@ pub trait Engine: Send + Sync + 'static {
     /// executed (`InvalidInput`), when the directory does not exist (`NotFound`), when the process limit is reached
     /// (`LimitExceeded`).
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process>;
+
+    /// What commands with [`OutputTarget::Log`] wrote, the oldest first. Old ones and old output make room for new.
+    ///
+    /// [`OutputTarget::Log`]: crate::OutputTarget::Log
+    async fn logs(&self, id: &SandboxId) -> Result<Vec<ExecLog>>;
 
     /// The sandbox's file tree. Does not fail for a sandbox that is gone; the operations do.
     fn files(&self, id: &SandboxId) -> Box<dyn Files>;

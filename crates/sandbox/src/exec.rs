@@ -1,6 +1,6 @@
 //! One command in a sandbox: what is asked, what comes back.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Result};
 use crate::path::GuestPath;
@@ -19,6 +19,7 @@ pub struct ExecRequest {
     /// Enforced inside the sandbox too, so that a server that hangs or dies does not extend it.
     pub timeout: Duration,
     pub on_disconnect: OnDisconnect,
+    pub output: OutputTarget,
 }
 
 impl ExecRequest {
@@ -47,6 +48,7 @@ impl ExecRequest {
             terminal: None,
             timeout,
             on_disconnect: OnDisconnect::Kill,
+            output: OutputTarget::Streams,
         })
     }
 
@@ -65,6 +67,28 @@ impl ExecRequest {
 pub enum OnDisconnect {
     Kill,
     Continue,
+}
+
+/// Where the output of an exec goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputTarget {
+    /// To whoever started it.
+    Streams,
+    /// To a log that the engine keeps with the sandbox, bounded, the newest part; the streams are empty.
+    Log,
+}
+
+/// A command whose output was kept, and what was kept of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExecLog {
+    pub command: Vec<String>,
+    pub started: SystemTime,
+    /// `None` while it runs.
+    pub status: Option<ExecStatus>,
+    /// stdout and stderr as they came.
+    pub output: Vec<u8>,
+    /// Bytes before `output` that were not kept.
+    pub dropped: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

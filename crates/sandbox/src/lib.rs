@@ -18,7 +18,9 @@ pub mod spec;
 pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessControl, ReadFile, Usage, WriteFile};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind, StopReason};
-pub use exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
+pub use exec::{
+    ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Signal, TerminalSize,
+};
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
 pub use id::{InstanceId, Owner, SandboxId, SandboxName};
 pub use isolation::{IsolationReport, Layer, LayerReport, LayerState};

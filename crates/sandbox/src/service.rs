@@ -20,7 +20,7 @@ use tokio::sync::broadcast;
 use crate::engine::{Capabilities, Engine, Files, Usage};
 use crate::error::{ErrorKind, Result};
 use crate::event::{Event, StopReason};
-use crate::exec::ExecRequest;
+use crate::exec::{ExecLog, ExecRequest};
 use crate::id::{InstanceId, Owner, SandboxId, SandboxName};
 use crate::isolation::IsolationReport;
 use crate::path::GuestPath;
@@ -193,6 +193,15 @@ impl SandboxService {
     pub fn files(&self, owner: &Owner, id: &SandboxId) -> Result<Box<dyn Files>> {
         self.core.locate(owner, id)?;
         Ok(Box::new(HeldFiles::new(&self.core, owner, id)))
+    }
+
+    /// What detached commands wrote, the oldest first.
+    pub async fn logs(&self, owner: &Owner, id: &SandboxId) -> Result<Vec<ExecLog>> {
+        self.core.locate(owner, id)?;
+        match self.core.engine.logs(id).await {
+            Ok(logs) => Ok(logs),
+            Err(error) => Err(self.core.explain(id, error).await),
+        }
     }
 
     /// Looking is no use: a dashboard that polls must not keep a sandbox alive.

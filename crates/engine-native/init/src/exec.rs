@@ -1,19 +1,22 @@
 //! One exec: a supervisor that owns the whole tree of processes, and the command itself.
 
 use std::ffi::CString;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use crate::identity;
+use crate::log::Log;
 use crate::syscall::{self, Reaped};
 use crate::tree;
 use crate::weaken;
-use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, Terminal, ToExec};
+use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, LogEnd, Terminal, ToExec};
 
 type Failure = (ExecStage, i32);
 
@@ -44,27 +47,44 @@ struct Started {
     signals: OwnedFd,
     /// The side of the terminal that is not the command's.
     controller: Option<OwnedFd>,
+    log: Option<Log>,
 }
 
 fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Started, Failure> {
-    let (controller, streams) = match request.terminal {
+    let (controller, log, streams) = match request.terminal {
+        _ if request.logged => {
+            let (log, streams) = open_log(request).map_err(|error| (ExecStage::Log, errno_of(&error)))?;
+            (None, Some(log), streams)
+        }
         Some(size) => {
             let (controller, terminal) = open_terminal(size).map_err(failed(ExecStage::Terminal))?;
-            (Some(controller), vec![terminal])
+            (Some(controller), None, vec![terminal])
         }
-        None => (None, streams),
+        None => (None, None, streams),
     };
     let at = Instant::now();
     let mut failure = None;
     let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams)))
-        .map_err(|error| (ExecStage::Fork, error.raw_os_error().unwrap_or(libc::EAGAIN)))?;
+        .map_err(|error| (ExecStage::Fork, errno_of(&error)))?;
     match failure {
-        None => Ok(Started { pid, at, signals, controller }),
+        None => Ok(Started { pid, at, signals, controller, log }),
         Some(failure) => {
             let _ = syscall::reap(pid);
             Err(failure)
         }
     }
+}
+
+fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// Nothing to read, and both streams into the log.
+fn open_log(request: &Exec) -> io::Result<(Log, Vec<OwnedFd>)> {
+    let (log, output) = Log::open(&request.argv)?;
+    let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let errors = output.try_clone()?;
+    Ok((log, vec![nothing, output, errors]))
 }
 
 fn open_terminal(size: Terminal) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
@@ -98,10 +118,10 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         identity::become_user().map_err(failed(ExecStage::Identity))?;
         let directory = c_string(request.work_directory.clone())?;
         rustix::process::chdir(&directory).map_err(failed(ExecStage::WorkDirectory))?;
-        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        rustix::process::umask(Mode::from_raw_mode(0o022));
         syscall::reset_signals();
         if weaken::is_asked(weaken::LEAK_DESCRIPTOR) {
-            let root = rustix::fs::open("/", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
+            let root = rustix::fs::open("/", OFlags::RDONLY, Mode::empty());
             std::mem::forget(root);
         }
         Ok(())
@@ -152,6 +172,11 @@ struct Supervisor {
     ended: Option<i32>,
 }
 
+struct Ready {
+    signals: bool,
+    channel: bool,
+}
+
 enum Event {
     ChildrenChanged,
     Asked(ToExec),
@@ -195,6 +220,10 @@ impl Supervisor {
             peak_memory: usage.peak_memory,
             tree_empty,
         };
+        if let Some(log) = &mut self.started.log {
+            log.take();
+            log.ended(LogEnd { status: end.status, cause });
+        }
         if let Some(channel) = self.channel.take() {
             let _ = wire::send(channel.as_fd(), &FromExec::Ended(end), &[]);
         }
@@ -209,15 +238,12 @@ impl Supervisor {
                 return Event::DeadlinePassed;
             }
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let mut polled = vec![PollFd::new(&self.started.signals, PollFlags::IN)];
-            polled.extend(self.channel.iter().map(|channel| PollFd::new(channel, PollFlags::IN)));
-            let _ = rustix::event::poll(&mut polled, Some(&timeout));
-            let ready: Vec<bool> = polled.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
+            let ready = self.poll(Some(&timeout));
             // Children first: a command that ended in the moment it was to be killed has ended by itself.
-            if ready[0] {
+            if ready.signals {
                 return Event::ChildrenChanged;
             }
-            if ready.get(1) == Some(&true)
+            if ready.channel
                 && let Some(channel) = &self.channel
             {
                 return match wire::receive::<ToExec>(channel.as_fd()) {
@@ -226,6 +252,23 @@ impl Supervisor {
                 };
             }
         }
+    }
+
+    /// Wait for something to happen; output for the log is taken on the way.
+    fn poll(&mut self, timeout: Option<&Timespec>) -> Ready {
+        let mut polled = vec![PollFd::new(&self.started.signals, PollFlags::IN)];
+        polled.extend(self.channel.iter().map(|channel| PollFd::new(channel, PollFlags::IN)));
+        let log = self.started.log.iter().filter_map(|log| log.pipe.as_ref());
+        polled.extend(log.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
+        let _ = rustix::event::poll(&mut polled, timeout);
+        let mut events = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
+        let signals = events.next().unwrap_or(false);
+        let channel = self.channel.is_some() && events.next().unwrap_or(false);
+        drop(events);
+        if let Some(log) = &mut self.started.log {
+            log.take();
+        }
+        Ready { signals, channel }
     }
 
     /// Collect all dead children: the command, and orphans that became ours.
@@ -253,8 +296,7 @@ impl Supervisor {
                 Ok(Some(_)) => {}
                 Err(_) => return,
                 Ok(None) => {
-                    let mut polled = [PollFd::new(&self.started.signals, PollFlags::IN)];
-                    let _ = rustix::event::poll(&mut polled, None);
+                    self.poll(None);
                     let mut record = [0; 128];
                     while rustix::io::read(&self.started.signals, &mut record).is_ok() {}
                 }

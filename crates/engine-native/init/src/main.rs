@@ -10,6 +10,7 @@
 mod exec;
 mod files;
 mod identity;
+mod log;
 mod serve;
 #[path = "../../src/syscall.rs"]
 mod syscall;

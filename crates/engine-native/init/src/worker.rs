@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::syscall::{self, Forked};
 use crate::wire::{self, Work};
-use crate::{exec, files};
+use crate::{exec, files, log};
 
 /// A child without work.
 pub struct Worker {
@@ -52,6 +52,7 @@ fn stand_by(channel: OwnedFd) -> io::Result<()> {
     match work {
         Work::Exec(request) => exec::supervise(request, channel, descriptors.collect(), signals),
         Work::File(operation) => files::work(operation, channel, descriptors.next()),
+        Work::Logs => log::send_all(&channel)?,
     }
     Ok(())
 }

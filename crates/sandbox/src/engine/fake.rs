@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::engine::{Capabilities, Engine, EngineSandbox, Files, Process, Usage};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::ExecRequest;
+use crate::exec::{ExecLog, ExecRequest, OutputTarget};
 use crate::id::SandboxId;
 use crate::isolation::{IsolationReport, Layer, LayerReport, LayerState};
 use crate::spec::{Image, Persistence, SandboxSpec};
@@ -155,6 +155,7 @@ struct FakeSandbox {
     gone: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
     processes: AtomicU64,
+    logs: Mutex<Vec<ExecLog>>,
 }
 
 impl FakeSandbox {
@@ -214,6 +215,7 @@ impl Engine for FakeEngine {
             gone: watch::Sender::new(false),
             deadline,
             processes: AtomicU64::new(0),
+            logs: Mutex::default(),
         });
         {
             let mut sandboxes = self.shared.sandboxes.lock().unwrap();
@@ -270,7 +272,15 @@ impl Engine for FakeEngine {
 
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {
         self.shared.enter(Operation::Start).await?;
-        process::start(self.reach(id).sandbox()?, request)
+        let sandbox = self.reach(id).sandbox()?;
+        match request.output {
+            OutputTarget::Streams => process::start(sandbox, request),
+            OutputTarget::Log => process::start_logged(sandbox, request),
+        }
+    }
+
+    async fn logs(&self, id: &SandboxId) -> Result<Vec<ExecLog>> {
+        Ok(self.reach(id).sandbox()?.logs.lock().unwrap().clone())
     }
 
     fn files(&self, id: &SandboxId) -> Box<dyn Files> {

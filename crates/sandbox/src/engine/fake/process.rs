@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::SystemTime;
 
 use async_trait::async_trait;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -12,7 +13,7 @@ use super::FakeSandbox;
 use super::program::{self, Context};
 use crate::engine::{Process, ProcessControl};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
+use crate::exec::{ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
 
 /// As much as a pipe of Linux holds.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -66,6 +67,58 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
         stderr: Box::new(stderr),
         control: Box::new(control),
     })
+}
+
+/// A command whose output is kept with the sandbox.
+pub(super) fn start_logged(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<Process> {
+    let Process { stdin, mut stdout, mut stderr, control } = start(Arc::clone(&sandbox), request)?;
+    drop(stdin);
+    let control = Arc::new(control);
+    let kept = Arc::clone(&control);
+    let log = ExecLog {
+        command: request.argv().to_vec(),
+        started: SystemTime::now(),
+        status: None,
+        output: Vec::new(),
+        dropped: 0,
+    };
+    let index = {
+        let mut logs = sandbox.logs.lock().unwrap();
+        logs.push(log);
+        logs.len() - 1
+    };
+    tokio::spawn(async move {
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        let _ = tokio::join!(stdout.read_to_end(&mut output), stderr.read_to_end(&mut errors));
+        let outcome = kept.wait().await;
+        let log = &mut sandbox.logs.lock().unwrap()[index];
+        log.output.extend(output.into_iter().chain(errors));
+        log.status = outcome.ok().map(|outcome| outcome.status);
+    });
+    let nothing = || Box::new(tokio::io::empty());
+    Ok(Process { stdin: None, stdout: nothing(), stderr: nothing(), control: Box::new(SharedControl(control)) })
+}
+
+/// The caller's part of a command that its log holds too.
+struct SharedControl(Arc<Box<dyn ProcessControl>>);
+
+#[async_trait]
+impl ProcessControl for SharedControl {
+    async fn signal(&self, signal: Signal) -> Result<()> {
+        self.0.signal(signal).await
+    }
+
+    async fn resize(&self, size: TerminalSize) -> Result<()> {
+        self.0.resize(size).await
+    }
+
+    async fn kill(&self) -> Result<()> {
+        self.0.kill().await
+    }
+
+    async fn wait(&self) -> Result<ExecOutcome> {
+        self.0.wait().await
+    }
 }
 
 struct FakeControl {

@@ -8,7 +8,7 @@ use super::subject::{Subject, command, finish, kind, path, seconds, shell, spec}
 use super::suite;
 use crate::engine::{Engine, Process};
 use crate::error::ErrorKind;
-use crate::exec::{ExecRequest, ExecStatus, Signal};
+use crate::exec::{ExecRequest, ExecStatus, OnDisconnect, OutputTarget, Signal};
 use crate::file::WriteOptions;
 
 suite! { "execs", Nothing:
@@ -35,6 +35,7 @@ suite! { "execs", Nothing:
     output_that_nobody_reads_does_no_harm,
     sixteen_at_once,
     wall_time_is_measured,
+    a_log_keeps_what_a_detached_command_wrote,
 }
 
 async fn exit_codes_are_passed_on(engine: Arc<dyn Engine>) {
@@ -298,5 +299,29 @@ async fn wall_time_is_measured(engine: Arc<dyn Engine>) {
     let ended = sandbox.run(&command(&["sleep", "0.3"])).await;
     let wall = ended.outcome.usage.wall;
     assert!(wall >= Duration::from_millis(290) && wall < seconds(5), "{wall:?}");
+    sandbox.destroy().await;
+}
+
+async fn a_log_keeps_what_a_detached_command_wrote(engine: Arc<dyn Engine>) {
+    let sandbox = Subject::new(Arc::clone(&engine)).await;
+    assert!(engine.logs(&sandbox.id).await.unwrap().is_empty());
+    for script in ["echo first; exit 3", "sleep 0.2; echo second"] {
+        let mut request = shell(script);
+        request.on_disconnect = OnDisconnect::Continue;
+        request.output = OutputTarget::Log;
+        drop(sandbox.start(&request).await);
+    }
+    let give_up = Instant::now() + seconds(10);
+    let logs = loop {
+        let logs = engine.logs(&sandbox.id).await.unwrap();
+        if logs.len() == 2 && logs.iter().all(|log| log.status.is_some()) {
+            break logs;
+        }
+        assert!(Instant::now() < give_up, "{logs:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!((logs[0].output.as_slice(), logs[0].status), (b"first\n".as_slice(), Some(ExecStatus::Exited(3))));
+    assert_eq!((logs[1].output.as_slice(), logs[1].status), (b"second\n".as_slice(), Some(ExecStatus::Exited(0))));
+    assert_eq!((logs[0].dropped, logs[1].command.last().map(String::as_str)), (0, Some("sleep 0.2; echo second")));
     sandbox.destroy().await;
 }
