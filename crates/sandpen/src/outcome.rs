@@ -115,7 +115,7 @@ fn explanation(
 pub fn name_missing(missing: &[Layer]) {
     if !missing.is_empty() {
         let names: Vec<_> = missing.iter().map(|layer| layer.as_str()).collect();
-        output::note(&format!("this sandbox stood without {}", names.join(", ")), None);
+        output::note(&format!("this sandbox stands without {}", names.join(", ")), None);
     }
 }
 

@@ -8,7 +8,7 @@ use crate::commands::ps::SandboxObject;
 use crate::config::flags::{EnvFlag, LifetimeFlags, SandboxFlags};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
-use crate::{output, wiring};
+use crate::{outcome, output, wiring};
 
 /// Make a sandbox that stays, and print its id
 ///
@@ -56,9 +56,11 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     };
     wiring::with_service(&config, |service| async move {
         let sandbox = service.create(&owner, spec).await?;
+        let isolation = service.isolation(&owner, &sandbox.id).await?;
         if config.json {
-            output::object(&SandboxObject::new(&sandbox, None));
+            output::object(&SandboxObject::new(&sandbox, None, Some(&isolation)));
         } else {
+            outcome::name_missing(&isolation.missing());
             output::text(&format!("{}\n", sandbox.id));
         }
         Ok(Exit::SUCCESS)

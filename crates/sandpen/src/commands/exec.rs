@@ -88,6 +88,10 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             (Ok(execution), false) => {
                 let ended = attach::stream(execution, arguments.input(), screen, &mut signals).await?;
                 outcome::explain(&ended.value, config.sandbox.timeout(screen), &sandbox.limits, Remedy::NewSandbox);
+                // Whoever made it may have allowed layers to be missing. One that was stopped meanwhile has none to name.
+                if let Ok(isolation) = service.isolation(&owner, &sandbox.id).await {
+                    outcome::name_missing(&isolation.missing());
+                }
                 Ok(ended.cut_short.map_or_else(|| Exit::of(ended.value.status), CutShort::exit))
             }
             (Err(error), _) => {

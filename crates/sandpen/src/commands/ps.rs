@@ -3,11 +3,12 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use sandbox::{ByteSize, Owner, Persistence, Result, SandboxInfo};
+use sandbox::{ByteSize, IsolationReport, Owner, Persistence, Result, SandboxInfo};
 use serde::Serialize;
 
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::outcome::IsolationObject;
 use crate::output::{self, DIM};
 use crate::table::{Align, Cell, Table};
 use crate::{time, wiring};
@@ -35,10 +36,12 @@ pub struct SandboxObject {
     cpus: f64,
     processes: u32,
     disk_limit_bytes: u64,
+    /// `null` when it ended before it could be asked.
+    isolation: Option<IsolationObject>,
 }
 
 impl SandboxObject {
-    pub fn new(sandbox: &SandboxInfo, memory: Option<u64>) -> Self {
+    pub fn new(sandbox: &SandboxInfo, memory: Option<u64>, isolation: Option<&IsolationReport>) -> Self {
         Self {
             sandbox_id: sandbox.id.to_string(),
             name: sandbox.name.as_ref().map(ToString::to_string),
@@ -52,6 +55,7 @@ impl SandboxObject {
             cpus: f64::from(sandbox.limits.cpu_millis) / 1000.0,
             processes: sandbox.limits.processes,
             disk_limit_bytes: sandbox.limits.disk.bytes(),
+            isolation: isolation.map(Into::into),
         }
     }
 }
@@ -64,19 +68,29 @@ struct Sandboxes {
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     wiring::with_service(&config, |service| async move {
         let owner = Owner::local();
+        let sandboxes = service.list(&owner).await?;
+        if arguments.quiet {
+            output::text(&sandboxes.iter().map(|sandbox| format!("{}\n", sandbox.id)).collect::<String>());
+            return Ok(Exit::SUCCESS);
+        }
+        if sandboxes.is_empty() && !config.json {
+            output::note("you have no sandboxes", Some("make one with sandpen create"));
+            return Ok(Exit::SUCCESS);
+        }
         let mut rows = Vec::new();
-        for sandbox in service.list(&owner).await? {
+        let mut objects = Vec::new();
+        for sandbox in sandboxes {
             // One that ends between the list and the question has no usage, and that is no error.
-            let usage = service.usage(&owner, &sandbox.id).await.unwrap_or_default();
-            rows.push((sandbox, usage.memory));
+            let memory = service.usage(&owner, &sandbox.id).await.unwrap_or_default().memory;
+            if config.json {
+                let isolation = service.isolation(&owner, &sandbox.id).await.ok();
+                objects.push(SandboxObject::new(&sandbox, memory, isolation.as_ref()));
+            } else {
+                rows.push((sandbox, memory));
+            }
         }
         if config.json {
-            let sandboxes = rows.iter().map(|(sandbox, memory)| SandboxObject::new(sandbox, *memory)).collect();
-            output::object(&Sandboxes { sandboxes });
-        } else if arguments.quiet {
-            output::text(&rows.iter().map(|(sandbox, _)| format!("{}\n", sandbox.id)).collect::<String>());
-        } else if rows.is_empty() {
-            output::note("you have no sandboxes", Some("make one with sandpen create"));
+            output::object(&Sandboxes { sandboxes: objects });
         } else {
             output::text(&table(&rows, SystemTime::now()).render());
         }
@@ -146,7 +160,7 @@ mod tests {
             "ID                   NAME  IMAGE     AGE  EXPIRES IN  STATE  MEMORY\n\
              sb-7k2m9x4bqhtw3ecd  lab   host   4m 10s      9m 59s  live    3 MiB\n"
         );
-        let object = serde_json::to_value(SandboxObject::new(&sandbox, None)).unwrap();
+        let object = serde_json::to_value(SandboxObject::new(&sandbox, None, None)).unwrap();
         assert_eq!(object["created_at"], "1970-01-12T13:42:29Z");
         assert_eq!(object["cpus"], 1.0);
     }

@@ -1,10 +1,13 @@
 //! The rows: each one thing to time, done once per round.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sandbox::{Error, ExecRequest, ExecStatus, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec};
+use sandbox::{
+    Error, ExecRequest, ExecStatus, Layer, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec,
+};
 
 use super::bundle::Bundle;
 use super::program::{ask, time};
@@ -71,6 +74,7 @@ pub struct Setting {
     prefix: Option<PathBuf>,
     ourselves: PathBuf,
     state_dir: PathBuf,
+    allow_missing: BTreeSet<Layer>,
     standing: SandboxId,
     bundle: Bundle,
 }
@@ -86,7 +90,8 @@ impl Setting {
         let standing = service.create(&owner, SandboxSpec::new(owner.clone())).await?.id;
         let bundle = Bundle::make(python.as_deref().ok(), prefix.as_deref())?;
         let state_dir = config.state_dir()?.to_owned();
-        Ok(Self { service, owner, python, prefix, ourselves, state_dir, standing, bundle })
+        let allow_missing = config.allow_missing.clone();
+        Ok(Self { service, owner, python, prefix, ourselves, state_dir, allow_missing, standing, bundle })
     }
 
     pub async fn clear_away(self) -> Result<()> {
@@ -117,7 +122,11 @@ impl Setting {
             }
             Row::RunPython => {
                 let mut command = Command::new(&self.ourselves);
-                time(command.arg("--state-dir").arg(&self.state_dir).args(["run", "python", PRINT]), "1\n")
+                command.arg("--state-dir").arg(&self.state_dir);
+                for layer in &self.allow_missing {
+                    command.args(["--allow-missing", layer.as_str()]);
+                }
+                time(command.args(["run", "python", PRINT]), "1\n")
             }
         }
     }

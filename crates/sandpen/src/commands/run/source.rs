@@ -90,3 +90,48 @@ fn bounded(source: impl Read) -> std::io::Result<Option<Vec<u8>>> {
 fn too_long() -> Error {
     Error::limit_exceeded("the code is longer than 32 MiB").with_hint("bring data in with --input")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(language: &str, code: Option<&str>, file: Option<&Path>) -> Result<(String, Vec<u8>, Input)> {
+        let Source { language, code, input } = resolve(&Runners::built_in(), language, code, file)?;
+        Ok((language, code, input))
+    }
+
+    #[test]
+    fn code_and_files_leave_stdin_to_the_program() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("script.py");
+        std::fs::write(&script, "print(1)").unwrap();
+        let expected = || ("python".to_owned(), b"print(1)".to_vec(), Input::Ours);
+        assert_eq!(resolved("Python", Some("print(1)"), None).unwrap(), expected());
+        assert_eq!(resolved("py", None, Some(&script)).unwrap(), expected());
+        assert_eq!(resolved("py", script.to_str(), None).unwrap(), expected());
+        assert_eq!(resolved(script.to_str().unwrap(), None, None).unwrap(), expected());
+    }
+
+    #[test]
+    fn a_file_of_another_language_is_taken_as_code() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("script.py");
+        std::fs::write(&script, "print(1)").unwrap();
+        let path = script.to_str().unwrap();
+        assert_eq!(resolved("bash", Some(path), None).unwrap().1, path.as_bytes());
+    }
+
+    #[test]
+    fn what_cannot_be_code_is_refused_with_advice() {
+        let directory = tempfile::tempdir().unwrap();
+        let nameless = directory.path().join("script");
+        std::fs::write(&nameless, "print(1)").unwrap();
+        let nameless = nameless.to_str().unwrap();
+        for (language, code, file) in [(nameless, None, None), (nameless, Some("1"), None), ("cobol", Some("1"), None)]
+        {
+            assert!(resolved(language, code, file).unwrap_err().hint().is_some(), "{language}");
+        }
+        assert!(resolved("python", None, Some(Path::new("/no/such/file"))).is_err());
+        assert!(resolved("python", None, Some(Path::new("/dev/zero"))).is_err());
+    }
+}
