@@ -37,7 +37,10 @@ impl OurStream {
     }
 
     fn open(descriptor: BorrowedFd<'static>, interest: Interest, flags: PollFlags) -> io::Result<Self> {
-        #[expect(deprecated, reason = "the successor is unsafe; a BorrowedFd<'static> keeps its promise by its type")]
+        #[expect(
+            deprecated,
+            reason = "the successor asks for a promise that the type BorrowedFd<'static> has already given"
+        )]
         let registered = AsyncFd::with_interest(descriptor, interest);
         let readiness = match registered {
             Ok(readiness) => Some(readiness),
