@@ -3,6 +3,7 @@
 //! # What it promises
 //!
 //! - A sandbox is seen and touched by its owner only; to everybody else it does not exist.
+//! - A create waits its turn among owners, not among creates: a thousand of one owner do not hold up one of another.
 //! - A call that makes or ends something finishes or cleans up, also when its caller goes away in the middle.
 //! - A sandbox ends when it was idle for its idle time or old enough, never while a command runs in it (but for the total
 //!   time), and never after a renewal that was answered.
@@ -36,11 +37,13 @@ mod files;
 mod hold;
 mod ledger;
 mod lifecycle;
+mod queue;
 mod quota;
 mod reaper;
 mod recovery;
 mod registry;
 mod run;
+mod slots;
 mod stop;
 
 use self::core::Core;
@@ -57,9 +60,9 @@ pub struct ServiceSettings {
     pub state_dir: PathBuf,
     pub instance: InstanceId,
     pub quota: Quota,
-    /// Sandboxes that are made at the same time.
+    /// Sandboxes that are made at the same time. One owner alone gets half of them: the rest is for who comes next.
     pub create_slots: usize,
-    /// Creates that may wait for a slot; one more is refused as busy.
+    /// Creates that may wait for a slot; one more is refused as busy. One owner alone gets half of these too.
     pub create_queue: usize,
     pub runners: Runners,
     /// How often what exists is compared with what is remembered.
@@ -73,13 +76,18 @@ impl ServiceSettings {
             state_dir: state_dir.into(),
             instance,
             quota: Quota::default(),
-            create_slots: 8,
+            create_slots: create_slots(),
             create_queue: 256,
             runners: Runners::built_in(),
             sweep_every: Duration::from_secs(30),
             recovery: Recovery::BeforeStart,
         }
     }
+}
+
+/// Two per core, so that one owner keeps every core busy and another's create still has half a core at least.
+fn create_slots() -> usize {
+    2 * std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 /// When what earlier processes left behind is adopted or cleared away.

@@ -1,17 +1,18 @@
 //! What all handles of one service share.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, broadcast};
+use tokio::sync::{Notify, broadcast};
 
 use super::ServiceSettings;
 use super::clock::{Clock, Moment};
 use super::ledger::{Ledger, Reading, Record, RecordState};
 use super::lifecycle::{Refusal, State};
 use super::registry::{Found, Registry};
+use super::slots::Slots;
 use crate::engine::{Capabilities, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventKind, StopReason};
@@ -29,8 +30,7 @@ pub(super) struct Core {
     pub ledger: Ledger,
     pub clock: Clock,
     pub events: broadcast::Sender<Event>,
-    pub slots: Arc<Semaphore>,
-    pub waiting: AtomicUsize,
+    pub slots: Slots,
     /// Wakes the reaper before its time.
     pub poke: Arc<Notify>,
     /// When the reaper wakes by itself.
@@ -50,8 +50,7 @@ impl Core {
             ledger: Ledger::open(&settings.state_dir)?,
             clock: Clock::start(),
             events: broadcast::Sender::new(EVENTS_KEPT),
-            slots: Arc::new(Semaphore::new(settings.create_slots.max(1))),
-            waiting: AtomicUsize::new(0),
+            slots: Slots::new(settings.create_slots, settings.create_queue),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
             suitable: Mutex::default(),

@@ -1,10 +1,9 @@
 //! Making a sandbox. A task of its own does the work, so that a caller who goes away leaves nothing half done.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::SandboxInfo;
@@ -22,8 +21,8 @@ use crate::spec::{Persistence, SandboxSpec};
 impl Core {
     pub(super) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<SandboxInfo> {
         let id = SandboxId::random()?;
-        let permit = match self.slot().await {
-            Ok(permit) => permit,
+        let slot = match self.slots.slot(&spec.owner).await {
+            Ok(slot) => slot,
             Err(error) => {
                 self.emit(&spec.owner, &id, EventKind::CreateRefused { kind: error.kind() });
                 return Err(error);
@@ -33,7 +32,7 @@ impl Core {
         let core = Arc::clone(self);
         tokio::spawn(async move {
             let made = core.make(&id, &spec).await;
-            drop(permit);
+            drop(slot);
             // Dropping the delivery unread, here or in the channel, is how we learn that nobody wants the sandbox.
             let _ = answer.send(made.map(|info| Delivery { core, info: Some(info) }));
         });
@@ -42,15 +41,6 @@ impl Core {
             Ok(Err(error)) => Err(error),
             Err(_) => Err(Error::internal("creating the sandbox ended without an answer")),
         }
-    }
-
-    /// A bounded queue: when it is full, a quick refusal is worth more than a place far back in it.
-    async fn slot(&self) -> Result<OwnedSemaphorePermit> {
-        if let Ok(permit) = Arc::clone(&self.slots).try_acquire_owned() {
-            return Ok(permit);
-        }
-        let _place = Place::take(self)?;
-        Arc::clone(&self.slots).acquire_owned().await.map_err(|_| Error::unavailable("the service is shutting down"))
     }
 
     async fn make(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<SandboxInfo> {
@@ -207,27 +197,5 @@ impl Drop for Delivery {
         let Some(info) = self.info.take() else { return };
         let core = Arc::clone(&self.core);
         self.core.runtime.spawn(async move { core.end(&info.id, StopReason::Abandoned).await });
-    }
-}
-
-struct Place<'a> {
-    core: &'a Core,
-}
-
-impl<'a> Place<'a> {
-    fn take(core: &'a Core) -> Result<Self> {
-        let ahead = core.waiting.fetch_add(1, Ordering::AcqRel);
-        let place = Self { core };
-        if ahead < core.settings.create_queue {
-            return Ok(place);
-        }
-        Err(Error::limit_exceeded(format!("the service is busy: {ahead} sandboxes are waiting to be created"))
-            .with_hint("try again in a few seconds"))
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.core.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }

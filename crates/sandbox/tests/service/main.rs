@@ -1,6 +1,7 @@
 //! The service on the fake engine: what it promises to its callers, with failures, delays and races put in.
 
 mod expiry;
+mod fairness;
 mod languages;
 mod life;
 mod output;

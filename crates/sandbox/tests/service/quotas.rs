@@ -1,7 +1,7 @@
 use sandbox::engine::fake::Operation;
 use sandbox::{ByteSize, ErrorKind, ExecRequest, Owner, Quota};
 
-use crate::support::{World, create, kind, owner, persistent, seconds, settle, shell, spec};
+use crate::support::{World, create, kind, owner, persistent, seconds, shell, spec};
 
 #[tokio::test]
 async fn each_owner_has_a_quota_and_gets_it_back() {
@@ -43,30 +43,6 @@ async fn the_quota_of_persistent_sandboxes_spans_processes() {
     for service in [&first, &second] {
         assert_eq!(kind(service.create(&owner(), persistent("c")).await), ErrorKind::LimitExceeded);
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn beyond_the_queue_the_answer_is_busy_at_once() {
-    let world = World::new();
-    let mut settings = world.settings();
-    settings.create_slots = 2;
-    settings.create_queue = 3;
-    let service = world.process_with(settings).await;
-    world.host.delay(Operation::Create, seconds(1));
-    let tasks: Vec<_> = (0..5)
-        .map(|_| {
-            let service = service.clone();
-            tokio::spawn(async move { service.create(&owner(), spec()).await })
-        })
-        .collect();
-    settle().await;
-    let error = service.create(&owner(), spec()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::LimitExceeded);
-    assert!(error.message().contains("busy") && error.hint().is_some());
-    for task in tasks {
-        task.await.unwrap().unwrap();
-    }
-    create(&service, spec()).await;
 }
 
 #[tokio::test]

@@ -1,6 +1,9 @@
 //! A service on a fake host, and short words for what tests ask of it.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use sandbox::engine::fake::{FakeEngine, FakeHost};
@@ -92,6 +95,19 @@ pub async fn settle() {
         tokio::task::yield_now().await;
     }
     tokio::time::sleep(Duration::from_millis(5)).await;
+}
+
+/// Poll at most `polls` times, letting others run in between. Whether it came to its end.
+pub async fn poll_times<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
+    let mut future = pin!(future);
+    for _ in 0..polls {
+        let polled = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+        if let Poll::Ready(value) = polled {
+            return Some(value);
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    None
 }
 
 pub fn drain(events: &mut tokio::sync::broadcast::Receiver<Event>) -> Vec<EventKind> {

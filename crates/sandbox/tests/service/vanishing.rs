@@ -1,27 +1,11 @@
 //! Callers that go away: a future is polled a number of times and dropped, at every number that makes a difference.
 
-use std::future::Future;
-use std::pin::pin;
-use std::task::Poll;
 use std::time::Duration;
 
 use sandbox::engine::fake::Operation;
 use sandbox::{ErrorKind, ExecRequest, Persistence, SandboxSpec};
 
-use crate::support::{World, create, owner, persistent, seconds, settle, spec};
-
-/// Poll at most `polls` times, letting others run in between. Whether it came to its end.
-async fn poll_times<T>(future: impl Future<Output = T>, polls: usize) -> Option<T> {
-    let mut future = pin!(future);
-    for _ in 0..polls {
-        let polled = std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
-        if let Poll::Ready(value) = polled {
-            return Some(value);
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
-    None
-}
+use crate::support::{World, create, owner, persistent, poll_times, seconds, settle, spec};
 
 async fn check_create(spec: SandboxSpec, delay: Duration) {
     let mut delivered = 0;
