@@ -43,6 +43,12 @@ impl Tree {
         self.0.get(path).map(String::as_str)
     }
 
+    /// Whether a file or a directory is there.
+    pub fn has(&self, path: &str) -> bool {
+        let below = format!("{}/", path.trim_end_matches('/'));
+        self.0.contains_key(path) || self.0.keys().any(|present| present.starts_with(&below))
+    }
+
     /// Directories that hold a file at any depth, down to `depth` components.
     pub fn directories(&self, depth: usize) -> Vec<String> {
         let mut found: Vec<String> = self

@@ -99,7 +99,7 @@ pub fn soak() -> ExitCode {
 
 /// The generated tables are written by the test that compares them, so that there is one generator.
 pub fn docs(arguments: &[String]) -> ExitCode {
-    let mut command = cargo(&["test", "--quiet", "--package", "sandpen-tests", "--test", "tidy", "--", "generated"]);
+    let mut command = cargo(&["test", "--quiet", "--package", "sandpen", "--test", "documents", "--", "generated"]);
     match arguments {
         [] => _ = command.env("SANDPEN_TEST_BLESS", "1"),
         [flag] if flag == "--check" => {}
