@@ -2,9 +2,20 @@
 //!
 //! They are plain functions so that cargo-fuzz can drive them with coverage and the smoke run without.
 
+mod archive;
+mod bytes;
+mod ledger;
 mod path;
+mod plan;
+mod seccomp;
+mod wire;
 
+pub use archive::archive;
+pub use ledger::ledger;
 pub use path::guest_path;
+pub use plan::plan;
+pub use seccomp::seccomp;
+pub use wire::wire;
 
 /// One target with inputs to start from.
 #[derive(Clone, Copy, Debug)]
@@ -14,4 +25,11 @@ pub struct Target {
     pub seeds: &'static [&'static [u8]],
 }
 
-pub const TARGETS: &[Target] = &[Target { name: "guest_path", run: guest_path, seeds: path::SEEDS }];
+pub const TARGETS: &[Target] = &[
+    Target { name: "guest_path", run: guest_path, seeds: path::SEEDS },
+    Target { name: "plan", run: plan, seeds: plan::SEEDS },
+    Target { name: "ledger", run: ledger, seeds: ledger::SEEDS },
+    Target { name: "seccomp", run: seccomp, seeds: seccomp::SEEDS },
+    Target { name: "archive", run: archive, seeds: archive::SEEDS },
+    Target { name: "wire", run: wire, seeds: wire::SEEDS },
+];

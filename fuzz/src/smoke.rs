@@ -11,7 +11,7 @@ use sandpen_fuzz::{TARGETS, Target};
 
 const INPUTS: u64 = 20_000;
 const MAX_BYTES: usize = 4096;
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(10);
 
 fn main() -> ExitCode {
     let seed = number("SANDPEN_FUZZ_SEED")

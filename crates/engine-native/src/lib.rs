@@ -44,3 +44,18 @@ pub fn steps() -> Vec<&'static str> {
     let parent = launcher::STEPS.iter().copied();
     parent.chain(jail::steps()).chain(["clear-groups", "report-end"]).collect()
 }
+
+/// The inside, for fuzz targets.
+#[cfg(feature = "weaken")]
+pub mod inside {
+    pub use crate::cgroup::{Controller, Leaf, Place, Setting, Version};
+    pub use crate::image::Bind;
+    pub use crate::plan::{
+        DirectoryOwner, Identity, Init, Landlock, Mount, Plan, Request, Resource, Rlimit, Root, plan,
+    };
+    pub use crate::skeleton::RootLayout;
+    pub use crate::wire::{
+        Exec, ExecEnd, FileFailure, FileOperation, FromExec, FromFile, FromInit, Kind, Stat, Terminal, ToExec, ToFile,
+        ToInit,
+    };
+}
