@@ -5,7 +5,7 @@ use clap::builder::styling::Styles;
 use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
-use crate::commands::{bench, completions, cp, create, doctor, exec, man, ps, run, stop};
+use crate::commands::{bench, completions, cp, create, doctor, exec, logs, man, ps, run, stop};
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
@@ -53,6 +53,7 @@ impl Cli {
             Command::Exec(arguments) => arguments.write_to(&mut written),
             Command::Cp(_)
             | Command::Ps(_)
+            | Command::Logs(_)
             | Command::Stop(_)
             | Command::Doctor(_)
             | Command::Bench(_)
@@ -70,6 +71,7 @@ pub enum Command {
     Exec(exec::Arguments),
     Cp(cp::Arguments),
     Ps(ps::Arguments),
+    Logs(logs::Arguments),
     Stop(stop::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
@@ -85,6 +87,7 @@ impl Command {
             Self::Exec(arguments) => exec::run(arguments, config),
             Self::Cp(arguments) => cp::run(arguments, config),
             Self::Ps(arguments) => ps::run(arguments, config),
+            Self::Logs(arguments) => logs::run(arguments, config),
             Self::Stop(arguments) => stop::run(arguments, config),
             Self::Doctor(arguments) => doctor::run(arguments, config),
             Self::Bench(arguments) => bench::run(arguments, config),
@@ -100,6 +103,7 @@ impl Command {
             Self::Create(_)
             | Self::Cp(_)
             | Self::Ps(_)
+            | Self::Logs(_)
             | Self::Stop(_)
             | Self::Doctor(_)
             | Self::Bench(_)

@@ -111,7 +111,7 @@ fn to_stderr(lines: &str) {
 }
 
 /// A message can quote what sandboxed code chose, and that must not drive the terminal.
-fn printable(message: &str) -> String {
+pub fn printable(message: &str) -> String {
     message
         .chars()
         .map(|character| if character.is_control() && character != '\n' { '\u{fffd}' } else { character })

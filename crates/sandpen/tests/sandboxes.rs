@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{World, names, sandboxes_work};
+use support::{World, names, sandboxes_work, wait_until};
 
 macro_rules! needs_sandboxes {
     () => {
@@ -110,4 +110,20 @@ fn stop_goes_on_after_one_that_is_not_there() {
     assert_eq!((done.code, done.stdout.as_str()), (Some(1), "a\nb\n"));
     let object = world.run(&["stop", "--json", "nobody"]).json();
     assert_eq!(object["failed"][0]["sandbox"], "nobody");
+}
+
+#[test]
+fn a_detached_command_goes_on_and_its_output_is_kept() {
+    needs_sandboxes!();
+    let world = World::new();
+    assert_eq!(world.run(&["create", "--name", "lab"]).code, Some(0));
+    let script = "echo early; sleep 0.5; echo late >&2; exit 4";
+    world.run(&["exec", "--detach", "lab", "--", "sh", "-c", script]).expect(0, "");
+    wait_until("the command has ended", || world.run(&["logs", "--json", "lab"]).json()[0]["status"] == "exited");
+    world.run(&["logs", "--last", "lab"]).expect(0, "early\nlate\n");
+    let object = world.run(&["logs", "--json", "lab"]).json();
+    assert_eq!((object[0]["exit_code"].as_i64(), object[0]["output"].as_str()), (Some(4), Some("early\nlate\n")));
+    let log = world.run(&["logs", "lab"]);
+    assert!(log.stdout.contains("exit code 4") && log.stdout.ends_with("early\nlate\n"), "{}", log.stdout);
+    world.run(&["stop", "lab"]).expect(0, "lab\n");
 }

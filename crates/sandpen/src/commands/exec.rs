@@ -1,7 +1,10 @@
 //! `sandpen exec`: a command in a sandbox that exists.
 
 use clap::Args;
-use sandbox::{ErrorKind, ExecRequest, Execution, GuestPath, OutputCaps, Owner, Result, SandboxInfo, SandboxService};
+use sandbox::{
+    ErrorKind, ExecRequest, Execution, GuestPath, OnDisconnect, OutputCaps, OutputTarget, Owner, Result, SandboxInfo,
+    SandboxService,
+};
 
 use crate::attach::{self, CutShort, Input, Screen};
 use crate::cli::examples;
@@ -22,6 +25,7 @@ use crate::{terminal, wiring};
     ("sandpen exec lab -- uname -a", "a command"),
     ("sandpen exec lab -- sh -c 'echo hello > note'", "a shell line"),
     ("sandpen exec -t lab -- bash", "a shell to work in"),
+    ("sandpen exec --detach lab -- python3 train.py", "something that goes on"),
     ("sandpen exec -i lab -- wc -l < words.txt", "a command that reads stdin"),
 ]))]
 pub struct Arguments {
@@ -36,6 +40,10 @@ pub struct Arguments {
     /// Give the command a terminal, with your keyboard
     #[arg(long, short)]
     tty: bool,
+
+    /// Start it and come back at once; `sandpen logs` shows what it writes
+    #[arg(long, short, conflicts_with_all = ["interactive", "tty"])]
+    detach: bool,
 
     /// The directory to start in [default: /workspace]
     #[arg(long, short, value_name = "PATH")]
@@ -74,6 +82,11 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     request.environment = config.sandbox.environment.clone();
     request.work_directory = work_directory;
     request.terminal = (screen == Screen::Terminal).then(terminal::size);
+    if arguments.detach {
+        request.timeout = config.sandbox.timeout(Screen::Terminal);
+        request.on_disconnect = OnDisconnect::Continue;
+        request.output = OutputTarget::Log;
+    }
     let config = &config;
     wiring::with_service(config, |service| async move {
         let mut signals = Signals::listen()?;
@@ -84,6 +97,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Err(signal) => return Ok(Exit::signal(signal)),
         };
         match (started, config.json) {
+            (Ok(_), _) if arguments.detach => Ok(Exit::SUCCESS),
             (Ok(execution), true) => capture(&service, &sandbox, execution, arguments.input(), &mut signals).await,
             (Ok(execution), false) => {
                 let ended = attach::stream(execution, arguments.input(), screen, &mut signals).await?;
