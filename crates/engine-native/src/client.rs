@@ -10,7 +10,7 @@ use tokio::sync::{oneshot, watch};
 
 use crate::channel::Channel;
 use crate::jail::Failure;
-use crate::launcher::{self, Configuration, FromLauncher, ToLauncher};
+use crate::launcher::{self, Configuration, FromLauncher, Running, ToLauncher};
 use crate::plan::Plan;
 
 /// What is known of a sandbox that the launcher was asked to make.
@@ -54,11 +54,16 @@ impl std::fmt::Debug for Entry {
 
 impl Launcher {
     pub fn start(configuration: Configuration) -> io::Result<Self> {
-        let (channel, process) = launcher::start(configuration)?;
+        let Running { channel, process } = launcher::start(configuration)?;
         let channel = Arc::new(Channel::new(channel)?);
         let entries = Entries::default();
         let listener = tokio::spawn(listen(channel.clone(), entries.clone()));
         Ok(Self { channel, entries, listener, process: Some(process) })
+    }
+
+    /// Whether it still serves. One that was killed is replaced by the next creation.
+    pub fn is_running(&self) -> bool {
+        !self.listener.is_finished()
     }
 
     /// Ask for a sandbox. Its end is told by the second receiver, also when it never came to be.

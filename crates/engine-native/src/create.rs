@@ -11,7 +11,7 @@ use sandbox::{Environment, Error, ErrorKind, Persistence, Result, SandboxId, San
 
 use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
-use crate::client::Fate;
+use crate::client::{Fate, Launcher};
 use crate::engine::Shared;
 use crate::image;
 use crate::jail::Failure;
@@ -63,18 +63,25 @@ impl Shared {
         if persistent {
             record::write(&self.places.records, &description).map_err(internal)?;
         }
-        let mut undo = Undo { shared: self, id, armed: true, persistent };
+        let launcher = self.launcher()?;
+        let mut undo = Undo { shared: self, launcher: &launcher, id, armed: true, persistent };
         let meter = Meter::new(&places, instance, id.as_str());
-        let live = self.build(plan, description, meter).await?;
+        let live = self.build(&launcher, plan, description, meter).await?;
         undo.armed = false;
         self.keep(Arc::new(live));
         Ok(())
     }
 
-    async fn build(&self, plan: plan::Plan, description: Description, meter: Meter) -> Result<Live> {
+    async fn build(
+        &self,
+        launcher: &Launcher,
+        plan: plan::Plan,
+        description: Description,
+        meter: Meter,
+    ) -> Result<Live> {
         let unavailable =
             |cause: std::io::Error| Error::unavailable("the engine's launcher does not answer").with_cause(cause);
-        let (started, mut fate) = self.launcher.create(plan).await.map_err(unavailable)?;
+        let (started, mut fate) = launcher.create(plan).await.map_err(unavailable)?;
         let started = tokio::select! {
             biased;
             Ok(started) = started => started,
@@ -98,7 +105,7 @@ impl Shared {
             let ended = fate.wait_for(|fate| *fate != Fate::Alive).await;
             return Err(not_created(ended.map_or(Fate::LauncherGone, |fate| fate.clone())));
         }
-        Live::new(description, meter, channel, started.process).map_err(unavailable)
+        Live::new(description, meter, channel, started.process, Some(fate)).map_err(unavailable)
     }
 
     /// Prepared once for each image, and looked at again when some time has passed: programs may have been installed.
@@ -151,7 +158,7 @@ impl Shared {
             return Ok(None);
         };
         let meter = Meter::from_groups(&self.host.places, &description.groups);
-        Ok(Some(Live::new(description, meter, channel, process).map_err(unreadable)?))
+        Ok(Some(Live::new(description, meter, channel, process, None).map_err(unreadable)?))
     }
 }
 
@@ -164,6 +171,7 @@ fn recently_written(records: &Path, id: &SandboxId) -> bool {
 /// Takes a creation back that failed or whose caller went away.
 struct Undo<'a> {
     shared: &'a Shared,
+    launcher: &'a Launcher,
     id: &'a SandboxId,
     armed: bool,
     persistent: bool,
@@ -172,7 +180,7 @@ struct Undo<'a> {
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         if self.armed {
-            self.shared.launcher.destroy(self.id.as_str());
+            self.launcher.destroy(self.id.as_str());
             if self.persistent {
                 let _ = record::remove(&self.shared.places.records, self.id);
             }

@@ -47,7 +47,8 @@ pub struct Shared {
     pub(crate) host: Host,
     pub(crate) walls: Result<BTreeSet<Layer>, (sandbox::ErrorKind, String, Option<String>)>,
     pub(crate) places: Places,
-    pub(crate) launcher: Launcher,
+    /// Started when the first sandbox is made: most commands only look at those that there are.
+    launcher: Mutex<Option<Arc<Launcher>>>,
     layouts: Mutex<Layouts>,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Live>>>,
     _instance_lock: File,
@@ -57,18 +58,14 @@ pub struct Shared {
 type Layouts = HashMap<(Image, GuestPath), (Instant, RootLayout)>;
 
 impl NativeEngine {
-    /// Start the launcher and clear away what dead engines left. Needs a tokio runtime.
+    /// Look at the host and take the instance's lock. Needs a tokio runtime.
     pub async fn start(config: NativeConfig) -> Result<Self> {
         let places = Places::prepare(&config.state_dir)?;
         let host = Host::detect();
-        let unavailable = |cause: io::Error| Error::unavailable("the engine does not start").with_cause(cause);
         let instance_lock = places.lock_instance(&config.instance).map_err(|cause| {
             Error::new(sandbox::ErrorKind::AlreadyExists, "another engine runs under this instance id")
                 .with_cause(cause)
         })?;
-        let configuration =
-            Configuration { filter: seccomp::program().to_vec(), id_locks: places.id_locks.clone(), pool: host.pool };
-        let launcher = Launcher::start(configuration).map_err(unavailable)?;
         let walls = host.walls(&config.allow_missing).map(|walls| config.built(walls));
         let walls = walls.map_err(|error| (error.kind(), error.message().to_owned(), error.hint().map(str::to_owned)));
         let shared = Shared {
@@ -76,7 +73,7 @@ impl NativeEngine {
             host,
             walls,
             places,
-            launcher,
+            launcher: Mutex::default(),
             layouts: Mutex::default(),
             sandboxes: Mutex::default(),
             _instance_lock: instance_lock,
@@ -114,6 +111,23 @@ impl Shared {
         })
     }
 
+    pub(crate) fn launcher(&self) -> Result<Arc<Launcher>> {
+        let mut launcher = self.launcher.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*launcher {
+            Some(running) if running.is_running() => Ok(running.clone()),
+            _ => {
+                let configuration = Configuration {
+                    filter: seccomp::program().to_vec(),
+                    id_locks: self.places.id_locks.clone(),
+                    pool: self.host.pool,
+                };
+                let started = Launcher::start(configuration)
+                    .map_err(|cause| Error::unavailable("the engine's launcher does not start").with_cause(cause))?;
+                Ok(launcher.insert(Arc::new(started)).clone())
+            }
+        }
+    }
+
     fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Live>>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -147,6 +161,9 @@ impl Shared {
     /// Remove every trace of a sandbox that has ended.
     async fn forget(&self, live: &Live) {
         self.sandboxes().remove(live.id());
+        if live.cleared_by_launcher().await && live.description.persistence == Persistence::Ephemeral {
+            return;
+        }
         let description = live.description.clone();
         let records = self.places.records.clone();
         // Groups of the dying may refuse to go for some milliseconds, which must not hold up the runtime.

@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::MemfdFlags;
@@ -66,8 +67,31 @@ pub enum FromLauncher {
     Gone { id: String },
 }
 
-/// Start the launcher; the returned channel is its life line.
-pub fn start(configuration: Configuration) -> io::Result<(OwnedFd, Child)> {
+/// A launcher that runs; its channel is its life line.
+#[derive(Debug)]
+pub struct Running {
+    pub channel: OwnedFd,
+    pub process: Child,
+}
+
+/// One that was started ahead of its use.
+static AHEAD: Mutex<Option<Running>> = Mutex::new(None);
+
+/// Start a launcher for the engine that this process is about to start. Worth it for programs that live for
+/// milliseconds: it gets ready while they read their configuration.
+pub fn start_ahead() {
+    // What fails here is tried again, and told, when the launcher is needed.
+    *AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = spawn().ok();
+}
+
+pub fn start(configuration: Configuration) -> io::Result<Running> {
+    let ahead = AHEAD.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let running = ahead.map_or_else(spawn, Ok)?;
+    wire::send(running.channel.as_fd(), &ToLauncher::Configure(configuration), &[])?;
+    Ok(running)
+}
+
+fn spawn() -> io::Result<Running> {
     let (ours, theirs) =
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let mut command = Command::new("/proc/self/exe");
@@ -75,9 +99,7 @@ pub fn start(configuration: Configuration) -> io::Result<(OwnedFd, Child)> {
     if let Some(step) = cfg!(feature = "weaken").then(|| std::env::var_os(crate::crash::VARIABLE)).flatten() {
         command.env(crate::crash::VARIABLE, step);
     }
-    let child = command.spawn()?;
-    wire::send(ours.as_fd(), &ToLauncher::Configure(configuration), &[])?;
-    Ok((ours, child))
+    Ok(Running { channel: ours, process: command.spawn()? })
 }
 
 /// Must be the first call of any program that uses this engine: in the launcher it never returns.
@@ -127,15 +149,19 @@ fn serve() -> io::Result<()> {
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     syscall::close_on_exec_from(3)?;
-    let Some((ToLauncher::Configure(configuration), _)) = wire::receive(channel.as_fd())? else {
-        return Err(io::Error::other("this name is for the program's own use"));
+    let init = sealed_init()?;
+    let configuration = match wire::receive(channel.as_fd())? {
+        Some((ToLauncher::Configure(configuration), _)) => configuration,
+        Some((ToLauncher::Create(_) | ToLauncher::Destroy { .. }, _)) => return Err(io::ErrorKind::InvalidData.into()),
+        // Started ahead and not needed.
+        None => return Ok(()),
     };
     let mut launcher = Launcher {
         channel,
         signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
         configuration,
         privileged: keep_capabilities(),
-        init: sealed_init()?,
+        init,
         sandboxes: HashMap::new(),
         instance_groups: BTreeSet::new(),
         last_slot: std::process::id(),

@@ -38,6 +38,7 @@ mod wire;
 
 pub use engine::{NativeConfig, NativeEngine};
 pub use launcher::main_if_asked as launcher_main_if_asked;
+pub use launcher::start_ahead as start_launcher_ahead;
 
 /// The named steps of making and ending a sandbox, in order.
 pub fn steps() -> Vec<&'static str> {

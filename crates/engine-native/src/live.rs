@@ -8,9 +8,11 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 use sandbox::{Environment, Error, GuestPath, Layer, Limits, Owner, Persistence, Result, SandboxId, SandboxName};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
 
 use crate::cgroup::Meter;
 use crate::channel::Channel;
+use crate::client::Fate;
 use crate::syscall;
 use crate::wire::{FromInit, ToInit};
 
@@ -37,14 +39,22 @@ pub struct Live {
     pub channel: Channel,
     /// Stands for process 1, and becomes readable when it has ended and everything inside with it.
     process: AsyncFd<OwnedFd>,
+    /// Tells when our launcher has cleared everything away; `None` for one that another process made.
+    fate: Option<watch::Receiver<Fate>>,
     /// Questions whose answers come on the common channel, one at a time.
     asking: tokio::sync::Mutex<()>,
 }
 
 impl Live {
-    pub fn new(description: Description, meter: Meter, channel: Channel, process: OwnedFd) -> io::Result<Self> {
+    pub fn new(
+        description: Description,
+        meter: Meter,
+        channel: Channel,
+        process: OwnedFd,
+        fate: Option<watch::Receiver<Fate>>,
+    ) -> io::Result<Self> {
         let process = syscall::watch_readable(process)?;
-        Ok(Self { description, meter, channel, process, asking: tokio::sync::Mutex::new(()) })
+        Ok(Self { description, meter, channel, process, fate, asking: tokio::sync::Mutex::new(()) })
     }
 
     pub fn id(&self) -> &SandboxId {
@@ -55,6 +65,13 @@ impl Live {
     pub async fn ended(&self) {
         // The only error is a runtime that shuts down.
         let _ = self.process.readable().await;
+    }
+
+    /// Wait until its launcher has cleared its groups away; `false` when that is for us to do.
+    pub async fn cleared_by_launcher(&self) -> bool {
+        let Some(fate) = &self.fate else { return false };
+        let settled = fate.clone().wait_for(|fate| *fate != Fate::Alive).await.map(|fate| fate.clone());
+        matches!(settled, Ok(Fate::Gone | Fate::NotCreated(_)))
     }
 
     pub fn has_ended(&self) -> bool {

@@ -5,5 +5,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
     let arguments: Vec<_> = std::env::args_os().collect();
+    // Before the words are understood: a launcher that turns out not to be needed ends unnoticed, and for the commands
+    // that make sandboxes it is ready sooner.
+    if arguments.iter().any(|word| word == "run" || word == "create") {
+        engine_native::start_launcher_ahead();
+    }
     sandpen::main(&arguments).into()
 }
