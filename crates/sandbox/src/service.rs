@@ -42,6 +42,7 @@ mod quota;
 mod reaper;
 mod recovery;
 mod registry;
+mod renew;
 mod run;
 mod slots;
 mod stop;

@@ -3,12 +3,14 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::SystemTime;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast};
 
 use super::ServiceSettings;
 use super::clock::{Clock, Moment};
+use super::expiry::Expiry;
 use super::ledger::{Ledger, Reading, Record, RecordState};
 use super::lifecycle::{Refusal, State};
 use super::registry::{Found, Registry};
@@ -16,8 +18,8 @@ use super::slots::Slots;
 use crate::engine::{Capabilities, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventKind, StopReason};
-use crate::id::{Owner, SandboxId};
-use crate::spec::{Image, Persistence};
+use crate::id::{Owner, SandboxId, SandboxName};
+use crate::spec::{Image, Persistence, SandboxSpec};
 
 /// Enough for a burst of a few hundred execs between two turns of a listener.
 const EVENTS_KEPT: usize = 4096;
@@ -98,9 +100,48 @@ impl Core {
         Err(Refusal::Gone.into())
     }
 
+    /// By id, or by the name that its owner gave it.
+    pub fn find(&self, owner: &Owner, id_or_name: &str) -> Result<SandboxId> {
+        if let Ok(id) = id_or_name.parse::<SandboxId>() {
+            self.locate(owner, &id)?;
+            return Ok(id);
+        }
+        let Ok(name) = id_or_name.parse::<SandboxName>() else { return Err(Refusal::Gone.into()) };
+        if let Some(id) = self.registry.find_named(owner, &name)
+            && self.locate(owner, &id).is_ok()
+        {
+            return Ok(id);
+        }
+        let records = self.ledger.scan()?;
+        let named =
+            records.iter().find(|record| record.spec.owner == *owner && record.spec.name.as_ref() == Some(&name));
+        let id = named.map(|record| record.id.clone()).ok_or(Refusal::Gone)?;
+        self.locate(owner, &id)?;
+        Ok(id)
+    }
+
+    pub fn may_have_persistent(&self) -> Result<bool> {
+        Ok(!self.registry.live(Persistence::Persistent).is_empty() || !self.ledger.ids()?.is_empty())
+    }
+
     /// Records of other engines in the same state directory are none of our business.
     pub fn is_mine(&self, record: &Record) -> bool {
         record.engine == self.capabilities.name
+    }
+
+    /// The record of a sandbox whose life begins now.
+    pub fn record(&self, id: &SandboxId, spec: SandboxSpec, state: RecordState, now: Moment) -> Record {
+        Record {
+            id: id.clone(),
+            engine: self.capabilities.name.to_owned(),
+            instance: self.settings.instance.clone(),
+            state,
+            created_at: SystemTime::now(),
+            boot: self.clock.boot().to_owned(),
+            created: now,
+            total_until: Expiry::new(spec.lifetime, now).total_until,
+            spec,
+        }
     }
 
     pub fn adopt(&self, record: &Record) {

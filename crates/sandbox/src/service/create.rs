@@ -1,18 +1,17 @@
 //! Making a sandbox. A task of its own does the work, so that a caller who goes away leaves nothing half done.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::SandboxInfo;
 use super::core::Core;
-use super::expiry::Expiry;
 use super::ledger::{Record, RecordLock, RecordState};
 use super::lifecycle::State;
 use super::quota::Holdings;
-use super::registry::name_taken;
+use super::registry::{FIRST_ENGINE_DEADLINE, name_taken};
 use crate::error::{Error, Result};
 use crate::event::{EventKind, StopReason};
 use crate::id::SandboxId;
@@ -79,7 +78,7 @@ impl Core {
         let took = started.elapsed();
         self.emit(owner, id, EventKind::Created { persistence: spec.persistence, limits: spec.limits, took });
         let info = self.registry.info(owner, id, &self.clock)?;
-        self.wake_by(self.clock.now().after(spec.lifetime.idle.min(std::time::Duration::from_secs(1))));
+        self.wake_by(self.clock.now().after(spec.lifetime.idle.min(FIRST_ENGINE_DEADLINE)));
         Ok(info)
     }
 
@@ -123,18 +122,7 @@ impl Core {
         if !persistent {
             return Ok((reservation, None));
         }
-        let expiry = Expiry::new(spec.lifetime, now);
-        let record = Record {
-            id: id.clone(),
-            engine: self.capabilities.name.to_owned(),
-            instance: self.settings.instance.clone(),
-            state: RecordState::Creating,
-            spec: spec.clone(),
-            created_at: SystemTime::now(),
-            boot: self.clock.boot().to_owned(),
-            created: now,
-            total_until: expiry.total_until,
-        };
+        let record = self.record(id, spec.clone(), RecordState::Creating, now);
         let lock = self.ledger.lock(id).await?;
         if let Err(error) = self.ledger.write(&record, &lock).await {
             let _ = self.ledger.remove(id, lock).await;
@@ -147,7 +135,7 @@ impl Core {
     async fn make_durable(&self, mut record: Record, lock: RecordLock) -> Result<()> {
         let now = self.clock.now();
         let expiry = record.expiry(&self.clock, Some(now));
-        let deadline = expiry.engine_deadline(now, std::time::Duration::ZERO);
+        let deadline = expiry.engine_deadline(now, Duration::ZERO);
         self.engine.set_deadline(&record.id, Some(deadline.since(now))).await?;
         let lease = self.ledger.lease(&record.id);
         lease.make(now)?;

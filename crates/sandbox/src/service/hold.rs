@@ -8,7 +8,7 @@ use super::expiry::Expiry;
 use super::ledger::LeaseHold;
 use super::lifecycle::Refusal;
 use super::registry::Use;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::id::{Owner, SandboxId};
 use crate::spec::Persistence;
 
@@ -81,7 +81,7 @@ impl Hold {
     }
 
     pub async fn explain(&self, error: Error) -> Error {
-        if error.kind() == ErrorKind::NotFound { self.core.explain(&self.id, error).await } else { error }
+        self.core.explain(&self.id, error).await
     }
 }
 

@@ -15,8 +15,6 @@ pub enum State {
 }
 
 impl State {
-    pub const ALL: [State; 4] = [State::Creating, State::Live, State::Stopping, State::Gone];
-
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Creating => "creating",
@@ -44,6 +42,11 @@ pub enum Happening {
     NotDestroyed,
     /// The engine no longer knows it.
     Lost,
+}
+
+#[cfg(test)]
+impl State {
+    const ALL: [State; 4] = [State::Creating, State::Live, State::Stopping, State::Gone];
 }
 
 #[cfg(test)]

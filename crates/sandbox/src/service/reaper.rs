@@ -8,7 +8,7 @@ use super::clock::Moment;
 use super::core::Core;
 use super::ledger::{Reading, RecordState};
 use super::registry::StopTicket;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::event::StopReason;
 use crate::id::SandboxId;
 
@@ -79,8 +79,7 @@ impl Core {
                 self.registry.engine_deadline_set(id, deadline);
                 Ok(())
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => Err(self.explain(id, error).await),
-            Err(error) => Err(error),
+            Err(error) => Err(self.explain(id, error).await),
         }
     }
 

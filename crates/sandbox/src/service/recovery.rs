@@ -4,10 +4,9 @@
 //! it, because what was read before may be old news.
 
 use std::collections::HashMap;
-use std::time::SystemTime;
 
 use super::core::Core;
-use super::ledger::{Reading, Record, RecordState};
+use super::ledger::{Reading, RecordState};
 use crate::engine::EngineSandbox;
 use crate::error::Result;
 use crate::id::SandboxId;
@@ -96,17 +95,7 @@ impl Core {
         let mut spec = SandboxSpec::new(sandbox.owner.clone());
         spec.name = sandbox.name.clone();
         spec.persistence = Persistence::Persistent;
-        let record = Record {
-            id: sandbox.id.clone(),
-            engine: self.capabilities.name.to_owned(),
-            instance: self.settings.instance.clone(),
-            state: RecordState::Live,
-            spec,
-            created_at: SystemTime::now(),
-            boot: self.clock.boot().to_owned(),
-            created: now,
-            total_until: None,
-        };
+        let record = self.record(&sandbox.id, spec, RecordState::Live, now);
         self.ledger.lease(&sandbox.id).make(now)?;
         self.ledger.write(&record, &lock).await?;
         self.adopt(&record);

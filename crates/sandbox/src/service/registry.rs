@@ -4,12 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
-
 use super::SandboxInfo;
 use super::clock::{Clock, Moment};
 use super::expiry::Expiry;
-use super::lifecycle::{self, Happening, Refusal, State};
+use super::lifecycle::{Happening, Refusal, State};
 use super::quota::{Holdings, Quota};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::StopReason;
@@ -17,41 +15,10 @@ use crate::exec::ExecRequest;
 use crate::id::{Owner, SandboxId, SandboxName};
 use crate::spec::{Lifetime, Persistence, SandboxSpec};
 
-/// An engine that fails to destroy is asked again after this, and then ever more seldom.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(60);
-/// A sandbox that lives shorter than this costs no call for the engine's deadline: it dies with its process anyway.
-const FIRST_ENGINE_DEADLINE: Duration = Duration::from_secs(1);
+mod entry;
 
-/// Another process may be at work on a persistent sandbox that seems expired.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-#[derive(Debug)]
-struct Entry {
-    spec: SandboxSpec,
-    state: State,
-    created_at: SystemTime,
-    expiry: Expiry,
-    /// Calls and commands that hold off the idle time.
-    uses: usize,
-    execs: usize,
-    engine_deadline_at: Moment,
-    /// Whoever tells the engine about its deadline.
-    deadline_turn: Arc<tokio::sync::Mutex<()>>,
-    /// A persistent one that seemed expired is not looked at again before this.
-    look_at: Moment,
-    stop: Option<Stop>,
-    states: watch::Sender<State>,
-}
-
-#[derive(Debug)]
-struct Stop {
-    reason: StopReason,
-    /// Whether somebody is at work on it.
-    taken: bool,
-    retry_at: Moment,
-    retry_after: Duration,
-}
+use entry::{Due, Entry};
+pub(crate) use entry::{FIRST_ENGINE_DEADLINE, StopTicket};
 
 #[derive(Debug, Default)]
 struct Map {
@@ -70,27 +37,6 @@ pub(crate) struct Registry {
 pub(crate) enum Use<'a> {
     Call,
     Exec(&'a ExecRequest, &'a Quota),
-}
-
-/// Who ends a sandbox.
-#[derive(Debug)]
-pub(crate) enum StopTicket {
-    /// The caller does, and reports with [`Registry::destroyed`] or [`Registry::not_destroyed`].
-    Yours,
-    /// Somebody else is at it; wait for `Gone`.
-    Theirs(watch::Receiver<State>),
-}
-
-/// What the clock asks for now.
-#[derive(Debug, Default)]
-pub(crate) struct Due {
-    /// Ephemeral ones, already moved to `Stopping`: the caller ends them.
-    pub expired: Vec<(SandboxId, StopReason)>,
-    /// Persistent ones, still live: another process may have used them since.
-    pub maybe_expired: Vec<(SandboxId, StopReason)>,
-    /// Ephemeral ones whose engine deadline must be moved.
-    pub deadlines: Vec<SandboxId>,
-    pub next: Option<Moment>,
 }
 
 /// What the service must know of a sandbox that it found.
@@ -136,7 +82,9 @@ impl Registry {
         if map.closed || map.entries.contains_key(id) {
             return false;
         }
-        let entry = Entry { created_at, expiry, ..Entry::new(spec.clone(), State::Live, expiry.last_used) };
+        let mut entry = Entry::new(spec.clone(), State::Live, expiry.last_used);
+        entry.created_at = created_at;
+        entry.expiry = expiry;
         map.insert(id.clone(), entry);
         true
     }
@@ -146,9 +94,7 @@ impl Registry {
         let mut map = self.lock();
         let state = map.happen(id, Happening::Made)?;
         if let Some(entry) = map.entries.get_mut(id) {
-            let lifetime = entry.expiry.lifetime;
-            entry.expiry.renew(Some(lifetime), now);
-            entry.engine_deadline_at = now.after(FIRST_ENGINE_DEADLINE);
+            entry.start_clock(now);
         }
         Ok(state)
     }
@@ -160,7 +106,7 @@ impl Registry {
     pub fn find(&self, owner: &Owner, id: &SandboxId) -> Option<Found> {
         let map = self.lock();
         let entry = map.entries.get(id).filter(|entry| entry.spec.owner == *owner)?;
-        Some(Found { persistence: entry.spec.persistence, state: entry.state })
+        Some(Found { persistence: entry.spec.persistence, state: entry.state() })
     }
 
     pub fn find_named(&self, owner: &Owner, name: &SandboxName) -> Option<SandboxId> {
@@ -175,7 +121,7 @@ impl Registry {
         let mut map = self.lock();
         let held = map.holdings.get(owner).copied().unwrap_or_default();
         let entry = map.owned(owner, id)?;
-        lifecycle::next(entry.state, Happening::Use)?;
+        entry.happen(Happening::Use)?;
         entry.expiry.touch(now);
         if let Use::Exec(request, quota) = purpose {
             quota.admit_exec(&held, request)?;
@@ -208,7 +154,7 @@ impl Registry {
     pub fn renew(&self, owner: &Owner, id: &SandboxId, lifetime: Option<Lifetime>, now: Moment) -> Result<Expiry> {
         let mut map = self.lock();
         let entry = map.owned(owner, id)?;
-        lifecycle::next(entry.state, Happening::Use)?;
+        entry.happen(Happening::Use)?;
         entry.expiry.renew(lifetime, now);
         if let Some(lifetime) = lifetime {
             entry.spec.lifetime = lifetime;
@@ -229,7 +175,7 @@ impl Registry {
     pub fn still_due(&self, id: &SandboxId, now: Moment) -> Option<StopReason> {
         let map = self.lock();
         let entry = map.entries.get(id)?;
-        entry.expiry.due(entry.uses > 0).filter(|(moment, _)| *moment <= now).map(|(_, reason)| reason)
+        entry.end().filter(|(moment, _)| *moment <= now).map(|(_, reason)| reason)
     }
 
     pub fn deadline_turn(&self, id: &SandboxId) -> Option<Arc<tokio::sync::Mutex<()>>> {
@@ -239,38 +185,25 @@ impl Registry {
     /// `None` once its end is decided.
     pub fn wanted_deadline(&self, id: &SandboxId, now: Moment) -> Option<Moment> {
         let map = self.lock();
-        let entry = map.entries.get(id).filter(|entry| entry.state == State::Live)?;
+        let entry = map.entries.get(id).filter(|entry| entry.state() == State::Live)?;
         Some(entry.expiry.engine_deadline(now, Duration::ZERO))
     }
 
     pub fn engine_deadline_set(&self, id: &SandboxId, deadline: Moment) {
         if let Some(entry) = self.lock().entries.get_mut(id) {
-            entry.engine_deadline_at = entry.expiry.renew_engine_at(deadline).unwrap_or(Moment(u64::MAX));
+            entry.engine_deadline_set(deadline);
         }
     }
 
     /// Decide the end of a sandbox.
     pub fn begin_stop(&self, id: &SandboxId, reason: StopReason) -> Result<StopTicket> {
         let mut map = self.lock();
-        let creating = map.entries.get(id).is_some_and(|entry| entry.state == State::Creating);
-        map.happen(id, Happening::Stop)?;
-        let Some(entry) = map.entries.get_mut(id) else { return Err(Refusal::Gone.into()) };
-        match &mut entry.stop {
-            Some(stop) if stop.taken => Ok(StopTicket::Theirs(entry.states.subscribe())),
-            Some(stop) => {
-                stop.taken = true;
-                Ok(StopTicket::Yours)
-            }
-            None => {
-                entry.stop = Some(Stop { reason, taken: true, retry_at: Moment(u64::MAX), retry_after: FIRST_RETRY });
-                // Whoever creates it will see `Stopping` and destroy it.
-                if creating { Ok(StopTicket::Theirs(entry.states.subscribe())) } else { Ok(StopTicket::Yours) }
-            }
-        }
+        let entry = map.entries.get_mut(id).ok_or(Refusal::Gone)?;
+        Ok(entry.begin_stop(reason)?)
     }
 
     pub fn stop_reason(&self, id: &SandboxId) -> Option<StopReason> {
-        self.lock().entries.get(id)?.stop.as_ref().map(|stop| stop.reason)
+        self.lock().entries.get(id)?.stop_reason()
     }
 
     pub fn destroyed(&self, id: &SandboxId) {
@@ -280,10 +213,8 @@ impl Registry {
     pub fn not_destroyed(&self, id: &SandboxId, now: Moment) {
         let mut map = self.lock();
         let _ = map.happen(id, Happening::NotDestroyed);
-        if let Some(stop) = map.entries.get_mut(id).and_then(|entry| entry.stop.as_mut()) {
-            stop.taken = false;
-            stop.retry_at = now.after(stop.retry_after);
-            stop.retry_after = (stop.retry_after * 2).min(LAST_RETRY);
+        if let Some(entry) = map.entries.get_mut(id) {
+            entry.retry_stop(now);
         }
     }
 
@@ -295,7 +226,7 @@ impl Registry {
     }
 
     pub fn is_live(&self, id: &SandboxId) -> bool {
-        self.lock().entries.get(id).is_some_and(|entry| entry.state == State::Live)
+        self.lock().entries.get(id).is_some_and(|entry| entry.state() == State::Live)
     }
 
     pub fn persistence(&self, id: &SandboxId) -> Option<Persistence> {
@@ -321,8 +252,10 @@ impl Registry {
     /// Those that the engine should know.
     pub fn live(&self, persistence: Persistence) -> Vec<SandboxId> {
         let map = self.lock();
-        let live =
-            map.entries.iter().filter(|(_, entry)| entry.state == State::Live && entry.spec.persistence == persistence);
+        let live = map
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.state() == State::Live && entry.spec.persistence == persistence);
         live.map(|(id, _)| id.clone()).collect()
     }
 
@@ -346,90 +279,6 @@ impl Registry {
     }
 }
 
-impl Entry {
-    fn new(spec: SandboxSpec, state: State, now: Moment) -> Self {
-        Self {
-            state,
-            created_at: SystemTime::now(),
-            expiry: Expiry::new(spec.lifetime, now),
-            uses: 0,
-            execs: 0,
-            engine_deadline_at: now.after(FIRST_ENGINE_DEADLINE),
-            deadline_turn: Arc::default(),
-            look_at: now,
-            stop: None,
-            states: watch::Sender::new(state),
-            spec,
-        }
-    }
-
-    fn due(&mut self, id: &SandboxId, now: Moment, due: &mut Due) -> Option<Moment> {
-        match self.state {
-            State::Creating | State::Gone => return None,
-            State::Stopping => {
-                let stop = self.stop.as_mut().filter(|stop| !stop.taken)?;
-                if stop.retry_at > now {
-                    return Some(stop.retry_at);
-                }
-                stop.taken = true;
-                due.expired.push((id.clone(), stop.reason));
-                return None;
-            }
-            State::Live => {}
-        }
-        let end = self.expiry.due(self.uses > 0);
-        if let Some((moment, reason)) = end
-            && moment <= now
-        {
-            match self.spec.persistence {
-                Persistence::Persistent => {
-                    if self.look_at <= now {
-                        self.look_at = now.after(LOOK_AGAIN);
-                        due.maybe_expired.push((id.clone(), reason));
-                    }
-                    return Some(self.look_at);
-                }
-                Persistence::Ephemeral => {
-                    self.state = State::Stopping;
-                    self.stop =
-                        Some(Stop { reason, taken: true, retry_at: Moment(u64::MAX), retry_after: FIRST_RETRY });
-                    self.states.send_replace(State::Stopping);
-                    due.expired.push((id.clone(), reason));
-                    return None;
-                }
-            }
-        }
-        let end = end.map(|(moment, _)| moment);
-        if self.spec.persistence == Persistence::Persistent {
-            return end;
-        }
-        if self.engine_deadline_at <= now {
-            // Until the engine has answered; its answer sets the next one.
-            self.engine_deadline_at = now.after(FIRST_ENGINE_DEADLINE);
-            due.deadlines.push(id.clone());
-        }
-        Some(end.map_or(self.engine_deadline_at, |end| end.min(self.engine_deadline_at)))
-    }
-
-    fn info(&self, id: &SandboxId, clock: &Clock) -> SandboxInfo {
-        SandboxInfo {
-            id: id.clone(),
-            owner: self.spec.owner.clone(),
-            name: self.spec.name.clone(),
-            image: self.spec.image.clone(),
-            persistence: self.spec.persistence,
-            state: self.state,
-            created_at: self.created_at,
-            expires_at: self.expiry.due(self.uses > 0).and_then(|(moment, _)| clock.wall(moment)),
-            lifetime: self.expiry.lifetime,
-            limits: self.spec.limits,
-            network: self.spec.network,
-            work_directory: self.spec.work_directory.clone(),
-            running: self.execs,
-        }
-    }
-}
-
 impl Map {
     fn owned(&mut self, owner: &Owner, id: &SandboxId) -> Result<&mut Entry> {
         self.entries.get_mut(id).filter(|entry| entry.spec.owner == *owner).ok_or_else(|| Refusal::Gone.into())
@@ -450,11 +299,7 @@ impl Map {
 
     fn happen(&mut self, id: &SandboxId, happening: Happening) -> Result<State> {
         let entry = self.entries.get_mut(id).ok_or(Refusal::Gone)?;
-        let state = lifecycle::next(entry.state, happening)?;
-        if state != entry.state {
-            entry.state = state;
-            entry.states.send_replace(state);
-        }
+        let state = entry.happen(happening)?;
         if state == State::Gone
             && let Some(entry) = self.entries.remove(id)
         {

@@ -1,7 +1,6 @@
 //! Running something in a sandbox: commands, and code in a language.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
@@ -11,19 +10,16 @@ use super::core::Core;
 use super::execution::Execution;
 use super::files::HeldFiles;
 use super::hold::Hold;
-use super::ledger::Reading;
-use super::lifecycle::Refusal;
 use super::registry::Use;
 use crate::engine::Files;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::exec::{ExecRequest, ExecStatus};
 use crate::file::WriteOptions;
-use crate::id::{Owner, SandboxId, SandboxName};
+use crate::id::{Owner, SandboxId};
 use crate::output::OutputCaps;
 use crate::path::GuestPath;
 use crate::runner::{Plan, RunCode, Step};
-use crate::spec::{Lifetime, Persistence};
 
 impl Core {
     pub(super) async fn exec(
@@ -126,74 +122,6 @@ impl Core {
         };
         self.suitable.lock().unwrap_or_else(PoisonError::into_inner).insert(question, suitable);
         Ok(suitable)
-    }
-
-    pub(super) async fn renew(
-        self: &Arc<Self>,
-        owner: &Owner,
-        id: &SandboxId,
-        lifetime: Option<Lifetime>,
-    ) -> Result<SandboxInfo> {
-        if let Some(lifetime) = lifetime {
-            self.settings.quota.admit_lifetime(lifetime)?;
-        }
-        let mut hold = Hold::take(self, owner, id, Use::Call)?;
-        match (self.registry.persistence(id), lifetime) {
-            (Some(Persistence::Persistent), Some(lifetime)) => self.renew_record(&mut hold, lifetime).await?,
-            (Some(Persistence::Persistent), None) => {}
-            (Some(Persistence::Ephemeral), Some(_)) => {
-                self.registry.renew(owner, id, lifetime, self.clock.now())?;
-                self.push_deadline(id).await?;
-            }
-            (Some(Persistence::Ephemeral), None) => {
-                self.registry.renew(owner, id, None, self.clock.now())?;
-            }
-            (None, _) => return Err(Refusal::Gone.into()),
-        }
-        hold.keep_alive(Duration::ZERO).await?;
-        self.emit(owner, id, EventKind::Renewed);
-        drop(hold);
-        self.registry.info(owner, id, &self.clock)
-    }
-
-    async fn renew_record(&self, hold: &mut Hold, lifetime: Lifetime) -> Result<()> {
-        let lock = self.ledger.lock(&hold.id).await?;
-        let Reading::Record(mut record) = self.ledger.read(&hold.id)? else {
-            let _ = self.ledger.remove(&hold.id, lock).await;
-            self.lose(&hold.id);
-            return Err(Refusal::Gone.into());
-        };
-        let expiry = self.registry.renew(&hold.owner, &hold.id, Some(lifetime), self.clock.now())?;
-        record.spec.lifetime = lifetime;
-        record.total_until = expiry.total_until;
-        record.boot = self.clock.boot().to_owned();
-        self.ledger.write(&record, &lock).await?;
-        hold.set_expiry(expiry);
-        Ok(())
-    }
-
-    /// By id, or by the name that its owner gave it.
-    pub(super) fn find(&self, owner: &Owner, id_or_name: &str) -> Result<SandboxId> {
-        if let Ok(id) = id_or_name.parse::<SandboxId>() {
-            self.locate(owner, &id)?;
-            return Ok(id);
-        }
-        let Ok(name) = id_or_name.parse::<SandboxName>() else { return Err(Refusal::Gone.into()) };
-        if let Some(id) = self.registry.find_named(owner, &name)
-            && self.locate(owner, &id).is_ok()
-        {
-            return Ok(id);
-        }
-        let records = self.ledger.scan()?;
-        let named =
-            records.iter().find(|record| record.spec.owner == *owner && record.spec.name.as_ref() == Some(&name));
-        let id = named.map(|record| record.id.clone()).ok_or(Refusal::Gone)?;
-        self.locate(owner, &id)?;
-        Ok(id)
-    }
-
-    pub(super) fn may_have_persistent(&self) -> Result<bool> {
-        Ok(!self.registry.live(Persistence::Persistent).is_empty() || !self.ledger.ids()?.is_empty())
     }
 }
 
