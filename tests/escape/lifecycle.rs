@@ -47,7 +47,7 @@ impl Check for Killed {
         About {
             id: "LC-01",
             tries: "SIGKILL of a busy server, of its launcher and of both; no restart",
-            stopped_by: "held pipes, parent death signals, process 1 of each sandbox",
+            stopped_by: "held channels: the launcher's, and that of process 1 of each sandbox",
         }
     }
 
