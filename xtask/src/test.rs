@@ -35,7 +35,6 @@ const STAGES: &[Stage] = &[
     Stage { name: "engine-fake", run: |_| integration_tests("sandpen-sandbox") },
     Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
     Stage { name: "engine-native-ordinary-user", run: engine_native_ordinary_user },
-    Stage { name: "images", run: |_| integration_tests("sandpen-images") },
     Stage { name: "command-line", run: |_| integration_tests("sandpen") },
     Stage { name: "escape", run: |_| weakened("escape") },
     Stage { name: "escape-ordinary-user", run: escape_ordinary_user },
