@@ -149,13 +149,18 @@ impl Check for WritesSystem {
         let sandbox = lab.sandbox().await?;
         let arguments: Vec<&str> = ["writable"].iter().chain(SYSTEM).copied().collect();
         let ran = sandbox.probe(&arguments).await?.complete()?;
+        let kept = sandbox.probe(&["kernel-files", "/run"]).await?.complete()?;
         let held = sandbox.hold(0, 0).await?;
         let table = mounts::of(&held.process.pid.to_string());
         held.release().await?;
         sandbox.end().await?;
         let mut breaches: Vec<String> =
             ["opened", "made"].iter().flat_map(|item| ran.findings.all(item)).map(str::to_owned).collect();
-        let writable_places = ["/tmp", "/home/sandbox", "/workspace", "/dev/shm", "/dev/pts"];
+        // Process 1 keeps the output of detached commands there, closed to everybody else.
+        if kept.findings.get("/run") != Some("EACCES") {
+            breaches.push(format!("/run is open to the sandbox's user: {:?}", kept.findings.get("/run")));
+        }
+        let writable_places = ["/tmp", "/home/sandbox", "/workspace", "/dev/shm", "/dev/pts", "/run"];
         for mount in &table {
             // Single devices, among them the null device that hides a file.
             let device = mount.kind == "devtmpfs" && mount.root != "/";

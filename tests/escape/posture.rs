@@ -13,8 +13,14 @@ const STATUS: &[&str] =
     &["Umask", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters"];
 
 /// Limits that the engine sets; the others are the host's.
-const LIMITS: &[&str] =
-    &["Max core file size", "Max open files", "Max locked memory", "Max msgqueue size", "Max pending signals"];
+const LIMITS: &[&str] = &[
+    "Max core file size",
+    "Max open files",
+    "Max locked memory",
+    "Max msgqueue size",
+    "Max pending signals",
+    "Max processes",
+];
 
 impl Posture {
     pub fn of(process: &Process) -> Self {
@@ -60,6 +66,16 @@ impl Posture {
         };
         fields.insert("environment".to_owned(), names);
         Self(fields)
+    }
+
+    /// For processes that hold what their work needs at the moment: what kinds of things, not which numbers.
+    pub fn with_kinds_of_descriptors(mut self) -> Self {
+        if let Some(descriptors) = self.0.get_mut("descriptors") {
+            let kinds: BTreeSet<&str> =
+                descriptors.split(' ').map(|one| one.split_once('=').map_or(one, |(_, kind)| kind)).collect();
+            *descriptors = kinds.into_iter().collect::<Vec<_>>().join(" ");
+        }
+        self
     }
 
     /// Mounts belong to the namespace, not to one process, so they are told once.

@@ -1,5 +1,6 @@
 //! Processes and namespaces: how they stand, whom they see, whom they can touch.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 
 use async_trait::async_trait;
@@ -27,7 +28,8 @@ impl PostureIsGolden {
         let (_tree, sandbox) = lab.small_sandbox(SandboxSpec::new(Owner::local())).await?;
         let held = sandbox.hold(1, 1).await?;
         let chained = sandbox.hold_after(&["again", "4"], 0, 0).await?;
-        let init = init_of(&held.process)?;
+        // Without a pid namespace there is none.
+        let init = init_of(&held.process).unwrap_or_else(|_| held.process.clone());
         let fork = held.marked.iter().find(|process| process.parent == held.process.pid);
         // A thread stands in `/proc` like a process.
         let thread = held.process.threads().into_iter().find(|thread| *thread != held.process.pid);
@@ -40,6 +42,15 @@ impl PostureIsGolden {
             ("chained", &chained.process),
         ];
         let mut text: String = roles.iter().map(|(role, process)| Posture::of(process).text(role)).collect();
+        // Supervisors of the two commands and whoever stands by for the next: however many, they stand alike.
+        let known: Vec<u32> = roles.iter().map(|(_, process)| process.pid).collect();
+        let is_helper = |process: &&Process| !known.contains(&process.pid) && !process.command_line.contains("probe");
+        let helpers: BTreeSet<String> = companions(&init)
+            .iter()
+            .filter(is_helper)
+            .map(|process| Posture::of(process).with_kinds_of_descriptors().text("helper"))
+            .collect();
+        text.extend(helpers);
         text += &Posture::mounts(&held.process).text("sandbox");
         text += &Posture::groups(sandbox.id.as_str()).text("sandbox");
         text += &format!("siblings: {}\n", siblings(lab, &held.process).await?);

@@ -180,7 +180,7 @@ impl Host {
     }
 }
 
-/// As root: ids of our own choice on a host, and in a container those that it has, above the ones in use.
+/// As root: ids of our own choice on a host, and under Docker those that it has, above the ones in use.
 fn root_pool(uid_map: &str) -> Option<Pool> {
     const FIRST: u32 = 10_000;
     let mapped = uid_map

@@ -121,7 +121,7 @@ struct Launcher {
     channel: OwnedFd,
     signals: OwnedFd,
     configuration: Configuration,
-    /// Root of the host, or of a container that gives as much.
+    /// Root of the host, or under Docker if that gives as much.
     privileged: bool,
     init: OwnedFd,
     sandboxes: HashMap<i32, Sandbox>,

@@ -98,7 +98,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
 fn runtime_directory() -> PathBuf {
     let user = rustix::process::geteuid();
     let system = PathBuf::from("/run/sandpen");
-    // In a container, root may not be the one who owns /run.
+    // Under Docker, root may not be the one who owns /run.
     if user.is_root() && private_directory(&system).is_ok() {
         return system;
     }
