@@ -222,6 +222,9 @@ fn as_ordinary_user(machine: &Machine, what: &[&str]) -> Outcome {
             .env("HOME", format!("/home/{}", user.name))
             .env("USER", user.name)
             .env("TMPDIR", &place.directory);
+        for (name, value) in std::env::vars().filter(|(name, _)| name.starts_with("SANDPEN_TEST_")) {
+            command.env(name, value);
+        }
         if groups.directories.is_empty() {
             command.env("SANDPEN_TEST_ALLOW_MISSING", "memory-limit,process-limit,cpu-limit");
         }
