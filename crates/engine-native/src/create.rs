@@ -13,7 +13,7 @@ use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
 use crate::client::{Fate, Launcher};
 use crate::engine::Shared;
-use crate::image;
+use crate::image::{self, RootTree};
 use crate::jail::Failure;
 use crate::live::{Description, Live};
 use crate::plan::{self, Request};
@@ -117,15 +117,18 @@ impl Shared {
         {
             return Ok(layout);
         }
-        let (image, work_directory) = key.clone();
         let (state, skeletons) = (self.places.state.clone(), self.places.skeletons.clone());
-        let prepared = tokio::task::spawn_blocking(move || {
-            let tree = image::resolve(&image, &state)?;
+        let (image, work_directory) = key.clone();
+        let prepare = move |tree: RootTree| {
             skeleton::prepare(tree, &skeletons, &work_directory)
                 .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))
-        });
-        let layout =
-            prepared.await.map_err(|cause| Error::internal("the image could not be prepared").with_cause(cause))??;
+        };
+        let layout = match image::known(&image, &state) {
+            Some(tree) => prepare(tree?)?,
+            None => tokio::task::spawn_blocking(move || prepare(image::resolve(&image, &state)?))
+                .await
+                .map_err(|cause| Error::internal("the image could not be prepared").with_cause(cause))??,
+        };
         self.layouts().insert(key, (Instant::now(), layout.clone()));
         Ok(layout)
     }

@@ -126,6 +126,9 @@ pub struct SandboxService {
     core: Arc<Core>,
 }
 
+/// Commands that live for milliseconds end before this, and leave recovery to those that look around.
+const BACKGROUND_RECOVERY: Duration = Duration::from_millis(200);
+
 impl SandboxService {
     /// Ask the engine what it can, recover what earlier processes left, and start the background task.
     ///
@@ -140,7 +143,7 @@ impl SandboxService {
                 core.reconcile().await?;
                 now.after(core.settings.sweep_every)
             }
-            Recovery::InBackground => now,
+            Recovery::InBackground => now.after(BACKGROUND_RECOVERY),
         };
         tokio::spawn(reaper::run(Arc::downgrade(&core), sweep_at));
         Ok(Self { core })

@@ -153,9 +153,9 @@ mod tests {
     }
 
     #[test]
-    fn a_container_sees_its_part_as_the_top() {
-        let mounts = "30 25 0:26 /docker/abc /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n";
-        let found = parse(mounts, "3:pids:/docker/abc/inner\n");
+    fn a_namespace_sees_its_part_as_the_top() {
+        let mounts = "30 25 0:26 /jobs/abc /sys/fs/cgroup/pids rw - cgroup cgroup rw,pids\n";
+        let found = parse(mounts, "3:pids:/jobs/abc/inner\n");
         assert_eq!(found[0].own, Path::new("/sys/fs/cgroup/pids/inner"));
     }
 }

@@ -25,16 +25,18 @@ const EMPTY: [&str; 6] = ["/home", "/opt", "/root", "/run", "/srv", "/sys"];
 /// The first call after a change of the host asks its interpreters where they live and may take seconds: it belongs on
 /// a thread that may block. Every other call takes about a hundred stats.
 pub fn host_tree(cache_directory: &Path) -> Result<RootTree> {
-    let cached = cache_directory.join("host.json");
-    let found = match stamp::load::<Found>(&cached) {
-        Some(found) if found.etc.is_dir() => found,
-        _ => {
-            let (found, stamps) = Found::look(Path::new("/"), cache_directory)?;
-            keep(&cached, &stamps, &found);
-            found
-        }
-    };
+    if let Some(tree) = known_host_tree(cache_directory) {
+        return tree;
+    }
+    let (found, stamps) = Found::look(Path::new("/"), cache_directory)?;
+    keep(&cache_directory.join("host.json"), &stamps, &found);
     found.into_tree()
+}
+
+/// The host's tree when an earlier call has found it and nothing has changed: quick enough for any thread.
+pub fn known_host_tree(cache_directory: &Path) -> Option<Result<RootTree>> {
+    let found = stamp::load::<Found>(&cache_directory.join("host.json"))?;
+    found.etc.is_dir().then(|| found.into_tree())
 }
 
 /// What of the host is shown.
