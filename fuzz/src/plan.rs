@@ -66,7 +66,8 @@ pub fn plan(data: &[u8]) {
     assert_eq!(plan.drop_capabilities, has(Layer::NoCapabilities));
     assert_eq!(plan.landlock.is_some(), has(Layer::Landlock));
     assert_eq!(plan.cgroup_namespace, has(Layer::CgroupNamespace));
-    assert_eq!(!plan.rlimits.is_empty(), has(Layer::Rlimits));
+    assert_eq!(plan.rlimits.len() > 1, has(Layer::Rlimits));
+    assert_eq!(plan.rlimits.len() % 5, usize::from(has(Layer::ProcessLimit)), "five are one layer, one is another");
     assert_eq!(plan.scratch.bytes.is_some(), has(Layer::DiskLimit));
     assert_eq!(plan.identity == Identity::Host, !has(Layer::UserNamespace));
     if has(Layer::DiskLimit) {

@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn root_of_a_user_namespace_uses_the_ids_that_it_has() {
         assert_eq!(root_pool("         0          0 4294967295\n"), Some(Pool::System));
-        assert!(matches!(root_pool("0 1000 1\n1 100000 65536\n"), None));
+        assert_eq!(root_pool("0 1000 1\n1 100000 65536\n"), None);
         assert!(matches!(
             root_pool("0 100000 65536\n"),
             Some(Pool::Subordinate { first_user: 10_000, count: 50_000, .. })
