@@ -97,7 +97,7 @@ fn refused(failure: FileFailure, path: &GuestPath) -> Error {
     }
 }
 
-fn system_failure(errno: i32, path: &GuestPath) -> Error {
+pub(crate) fn system_failure(errno: i32, path: &GuestPath) -> Error {
     match errno {
         libc::ENOENT => Error::not_found(format!("there is no {path} in the sandbox")),
         libc::EEXIST => Error::new(ErrorKind::AlreadyExists, format!("{path} exists already")),

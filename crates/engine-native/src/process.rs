@@ -16,6 +16,7 @@ use tokio::io::AsyncRead;
 use tokio::sync::Mutex;
 
 use crate::channel::{Channel, Stream};
+use crate::files;
 use crate::live::{Live, not_found};
 use crate::wire::{EndCause, Exec, ExecEnd, ExecStage, FromExec, FromLog, Terminal, ToExec, ToInit, Work};
 
@@ -103,6 +104,7 @@ fn message(live: &Live, request: &ExecRequest) -> Exec {
         timeout_milliseconds: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2),
         detached: request.on_disconnect == OnDisconnect::Continue,
         logged: request.output == OutputTarget::Log,
+        script: request.script.as_ref().map(|script| (script.path().as_bytes().to_vec(), script.contents().to_vec())),
     }
 }
 
@@ -145,6 +147,10 @@ fn not_started(stage: ExecStage, errno: i32, live: &Live, request: &ExecRequest)
             Error::not_found(format!("there is no directory {directory} in the sandbox"))
         }
         (ExecStage::WorkDirectory, _) => Error::new(ErrorKind::Denied, format!("the directory {directory} is closed")),
+        (ExecStage::Script, errno) => match &request.script {
+            Some(script) => files::system_failure(errno, script.path()),
+            None => Error::internal("there was no script to write"),
+        },
         (ExecStage::Program, libc::ENOENT) => {
             Error::not_found(format!("there is no program {program:?} in the sandbox"))
         }

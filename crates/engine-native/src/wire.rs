@@ -70,6 +70,8 @@ pub struct Exec {
     pub timeout_milliseconds: u64,
     /// Go on when the channel closes.
     pub detached: bool,
+    /// A file to write first: its path and contents.
+    pub script: Option<(Vec<u8>, Vec<u8>)>,
     /// Keep the output inside instead of sending it; there are no streams then.
     pub logged: bool,
 }
@@ -105,6 +107,7 @@ pub enum ExecStage {
     Terminal,
     Fork,
     WorkDirectory,
+    Script,
     Identity,
     Program,
 }

@@ -71,7 +71,8 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// Must fail when the sandbox is gone (`NotFound`), when the program does not exist (`NotFound`) or cannot be
     /// executed (`InvalidInput`), when the directory does not exist (`NotFound`), when the process limit is reached
-    /// (`LimitExceeded`).
+    /// (`LimitExceeded`), when its script cannot be written (as a write of that file would). The script may be there
+    /// after a failure.
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process>;
 
     /// What commands with [`OutputTarget::Log`] wrote, the oldest first. Old ones and old output make room for new.

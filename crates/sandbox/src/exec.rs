@@ -20,6 +20,8 @@ pub struct ExecRequest {
     pub timeout: Duration,
     pub on_disconnect: OnDisconnect,
     pub output: OutputTarget,
+    /// Written as the sandbox's user, just before the program starts: no round trip of its own.
+    pub script: Option<Script>,
 }
 
 impl ExecRequest {
@@ -49,6 +51,7 @@ impl ExecRequest {
             timeout,
             on_disconnect: OnDisconnect::Kill,
             output: OutputTarget::Streams,
+            script: None,
         })
     }
 
@@ -67,6 +70,30 @@ impl ExecRequest {
 pub enum OnDisconnect {
     Kill,
     Continue,
+}
+
+/// A small file that a program is started for. Larger ones are written by themselves first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Script {
+    path: GuestPath,
+    contents: Vec<u8>,
+}
+
+impl Script {
+    pub const MAX_BYTES: usize = 16 * 1024;
+
+    /// `None` when it is too large to travel with a request.
+    pub fn new(path: &GuestPath, contents: &[u8]) -> Option<Self> {
+        (contents.len() <= Self::MAX_BYTES).then(|| Self { path: path.clone(), contents: contents.to_vec() })
+    }
+
+    pub fn path(&self) -> &GuestPath {
+        &self.path
+    }
+
+    pub fn contents(&self) -> &[u8] {
+        &self.contents
+    }
 }
 
 /// Where the output of an exec goes.

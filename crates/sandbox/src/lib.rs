@@ -19,7 +19,7 @@ pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessCon
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind, StopReason};
 pub use exec::{
-    ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Signal, TerminalSize,
+    ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Script, Signal, TerminalSize,
 };
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
 pub use id::{InstanceId, Owner, SandboxId, SandboxName};

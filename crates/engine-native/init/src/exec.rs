@@ -119,6 +119,9 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         let directory = c_string(request.work_directory.clone())?;
         rustix::process::chdir(&directory).map_err(failed(ExecStage::WorkDirectory))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
+        if let Some((path, contents)) = &request.script {
+            write_script(path, contents).map_err(failed(ExecStage::Script))?;
+        }
         syscall::reset_signals();
         if weaken::is_asked(weaken::LEAK_DESCRIPTOR) {
             let root = rustix::fs::open("/", OFlags::RDONLY, Mode::empty());
@@ -137,6 +140,16 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         Ok((ExecStage::Program, exec_in_search_path(request, &argv, &environment)))
     };
     run().unwrap_or_else(|failure| failure)
+}
+
+fn write_script(path: &[u8], contents: &[u8]) -> rustix::io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?;
+    let mut rest = contents;
+    while !rest.is_empty() {
+        rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
+    }
+    Ok(())
 }
 
 fn c_string(bytes: impl Into<Vec<u8>>) -> Result<CString, Failure> {

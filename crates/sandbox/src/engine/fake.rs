@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::engine::{Capabilities, Engine, EngineSandbox, Files, Process, Usage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecLog, ExecRequest, OutputTarget};
+use crate::file::WriteOptions;
 use crate::id::SandboxId;
 use crate::isolation::{IsolationReport, Layer, LayerReport, LayerState};
 use crate::spec::{Image, Persistence, SandboxSpec};
@@ -273,6 +275,14 @@ impl Engine for FakeEngine {
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {
         self.shared.enter(Operation::Start).await?;
         let sandbox = self.reach(id).sandbox()?;
+        if let Some(script) = &request.script {
+            let files = files::FakeFiles { reach: self.reach(id) };
+            let mut file =
+                files.write(script.path(), WriteOptions { parents: false, ..WriteOptions::default() }).await?;
+            // A failed write is told by the commit.
+            let _ = file.write_all(script.contents()).await;
+            file.commit().await?;
+        }
         match request.output {
             OutputTarget::Streams => process::start(sandbox, request),
             OutputTarget::Log => process::start_logged(sandbox, request),

@@ -14,7 +14,7 @@ use super::registry::Use;
 use crate::engine::Files;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
-use crate::exec::{ExecRequest, ExecStatus};
+use crate::exec::{ExecRequest, ExecStatus, Script};
 use crate::file::WriteOptions;
 use crate::id::{Owner, SandboxId};
 use crate::output::OutputCaps;
@@ -62,17 +62,22 @@ impl Core {
         // Where the code lies does not follow where it runs: only the sandbox's own directory is sure to be writable.
         let info = self.registry.info(owner, id, &self.clock)?;
         let plan = runner.plan(run, &info.work_directory)?;
-        let files = HeldFiles::new(self, owner, id);
-        write_code(&files, &plan).await?;
+        let script = match &plan.build {
+            None if !plan.makes_directory => Script::new(&plan.file, &plan.code),
+            None | Some(_) => None,
+        };
+        if script.is_none() {
+            write_code(&HeldFiles::new(self, owner, id), &plan).await?;
+        }
         let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: plan.leftover.clone() };
         if let Some(build) = &plan.build {
-            let building = self.start_first(&info, build, deadline).await?;
+            let building = self.start_first(&info, build, None, deadline).await?;
             let captured = building.capture(OutputCaps::default()).await?;
             if captured.outcome.status != ExecStatus::Exited(0) {
                 return Ok(Execution::ended(&captured));
             }
         }
-        let execution = self.start_first(&info, &plan.run, deadline).await?;
+        let execution = self.start_first(&info, &plan.run, script, deadline).await?;
         let ended = execution.control.ended();
         tokio::spawn(async move {
             ended.await;
@@ -82,9 +87,16 @@ impl Core {
     }
 
     /// The first of several ways whose program exists. Trying costs nothing when the first one is there.
-    async fn start_first(self: &Arc<Self>, info: &SandboxInfo, step: &Step, deadline: Instant) -> Result<Execution> {
+    async fn start_first(
+        self: &Arc<Self>,
+        info: &SandboxInfo,
+        step: &Step,
+        script: Option<Script>,
+        deadline: Instant,
+    ) -> Result<Execution> {
         let (owner, id) = (&info.owner, &info.id);
-        for attempt in step.attempts(deadline.saturating_duration_since(Instant::now()))? {
+        for mut attempt in step.attempts(deadline.saturating_duration_since(Instant::now()))? {
+            attempt.request.script.clone_from(&script);
             let started = match &attempt.check {
                 Some(check) if !self.is_suitable(info, check).await? => continue,
                 Some(_) | None => self.start(owner, id, &attempt.request).await,

@@ -8,7 +8,7 @@ use super::subject::{Subject, command, finish, kind, path, seconds, shell, spec}
 use super::suite;
 use crate::engine::{Engine, Process};
 use crate::error::ErrorKind;
-use crate::exec::{ExecRequest, ExecStatus, OnDisconnect, OutputTarget, Signal};
+use crate::exec::{ExecRequest, ExecStatus, OnDisconnect, OutputTarget, Script, Signal};
 use crate::file::WriteOptions;
 
 suite! { "execs", Nothing:
@@ -35,6 +35,7 @@ suite! { "execs", Nothing:
     output_that_nobody_reads_does_no_harm,
     sixteen_at_once,
     wall_time_is_measured,
+    a_script_is_there_when_its_program_starts,
     a_log_keeps_what_a_detached_command_wrote,
 }
 
@@ -323,5 +324,18 @@ async fn a_log_keeps_what_a_detached_command_wrote(engine: Arc<dyn Engine>) {
     assert_eq!((logs[0].output.as_slice(), logs[0].status), (b"first\n".as_slice(), Some(ExecStatus::Exited(3))));
     assert_eq!((logs[1].output.as_slice(), logs[1].status), (b"second\n".as_slice(), Some(ExecStatus::Exited(0))));
     assert_eq!((logs[0].dropped, logs[1].command.last().map(String::as_str)), (0, Some("sleep 0.2; echo second")));
+    sandbox.destroy().await;
+}
+
+async fn a_script_is_there_when_its_program_starts(engine: Arc<dyn Engine>) {
+    let sandbox = Subject::new(Arc::clone(&engine)).await;
+    let mut request = command(&["cat", "/workspace/script"]);
+    request.script = Script::new(&path("script"), b"what it says");
+    assert_eq!(sandbox.run(&request).await.stdout, b"what it says");
+    request.script = Script::new(&path("/etc/script"), b"");
+    assert_eq!(kind(engine.start(&sandbox.id, &request).await), ErrorKind::Denied);
+    request.script = Script::new(&path("none/script"), b"");
+    assert_eq!(kind(engine.start(&sandbox.id, &request).await), ErrorKind::NotFound);
+    assert!(Script::new(&path("large"), &vec![0; Script::MAX_BYTES + 1]).is_none());
     sandbox.destroy().await;
 }
