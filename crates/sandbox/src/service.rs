@@ -5,8 +5,8 @@
 //! - A sandbox is seen and touched by its owner only; to everybody else it does not exist.
 //! - A create waits its turn among owners, not among creates: a thousand of one owner do not hold up one of another.
 //! - A call that makes or ends something finishes or cleans up, also when its caller goes away in the middle.
-//! - A sandbox ends when it was idle for its idle time or old enough, never while a command runs in it (but for the total
-//!   time), and never after a renewal that was answered.
+//! - A sandbox ends when it was idle for its idle time or old enough, never while something runs in it (but for the total
+//!   time), whoever started that, and never after a renewal that was answered.
 //! - Several processes may share one state directory: each sees what the others made persistent, and nothing is lost or
 //!   done twice.
 //!
@@ -32,6 +32,7 @@ mod clock;
 mod core;
 mod create;
 mod execution;
+mod expire;
 mod expiry;
 mod files;
 mod hold;
@@ -172,6 +173,7 @@ impl SandboxService {
     pub async fn list(&self, owner: &Owner) -> Result<Vec<SandboxInfo>> {
         if self.core.may_have_persistent()? {
             self.core.reconcile().await?;
+            self.core.expire_overdue(owner).await;
         }
         let mut sandboxes = self.core.registry.list(owner, &self.core.clock);
         sandboxes.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::{Duration, Instant};
+
 use support::{World, names, sandboxes_work, wait_until};
 
 macro_rules! needs_sandboxes {
@@ -126,4 +128,24 @@ fn a_detached_command_goes_on_and_its_output_is_kept() {
     let log = world.run(&["logs", "lab"]);
     assert!(log.stdout.contains("exit code 4") && log.stdout.ends_with("early\nlate\n"), "{}", log.stdout);
     world.run(&["stop", "lab"]).expect(0, "lab\n");
+}
+
+#[test]
+fn a_detached_command_outlives_the_idle_time_of_its_sandbox() {
+    needs_sandboxes!();
+    let world = World::new();
+    world.run(&["create", "--name", "lab", "--idle", "2s"]);
+    world.run(&["create", "--name", "unused", "--idle", "2s"]);
+    let script = "echo early; sleep 7; echo late";
+    world.run(&["exec", "--detach", "lab", "--", "sh", "-c", script]).expect(0, "");
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(5) {
+        let object = world.run(&["ps", "--json"]).json();
+        let names: Vec<_> = object["sandboxes"].as_array().unwrap().iter().map(|each| &each["name"]).collect();
+        assert!(names.iter().any(|name| *name == "lab"), "{object} after {:?}", started.elapsed());
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    world.run(&["exec", "unused", "true"]).expect(125, "");
+    world.run(&["logs", "--last", "lab"]).expect(0, "early\n");
+    wait_until("the sandbox has expired", || world.run(&["ps", "-q"]).stdout.is_empty());
 }

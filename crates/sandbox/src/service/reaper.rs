@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use super::clock::Moment;
 use super::core::Core;
-use super::ledger::{Reading, RecordState};
-use super::registry::StopTicket;
 use crate::error::Result;
-use crate::event::StopReason;
 use crate::id::SandboxId;
 
 /// Ends with the last handle of the service.
@@ -47,13 +44,9 @@ impl Core {
             let core = Arc::clone(self);
             tokio::spawn(async move { core.destroy(&id, reason).await });
         }
-        for (id, reason) in due.maybe_expired {
+        for id in due.maybe_expired {
             let core = Arc::clone(self);
-            tokio::spawn(async move {
-                if let Err(error) = core.expire_persistent(&id, reason).await {
-                    tracing::warn!(%id, ?error, "an expired sandbox could not be looked at");
-                }
-            });
+            tokio::spawn(async move { core.expire(&id).await });
         }
         for id in due.deadlines {
             let core = Arc::clone(self);
@@ -81,35 +74,5 @@ impl Core {
             }
             Err(error) => Err(self.explain(id, error).await),
         }
-    }
-
-    /// Its time is over as far as this process knows; others may have used or renewed it.
-    async fn expire_persistent(self: &Arc<Self>, id: &SandboxId, reason: StopReason) -> Result<()> {
-        let Some(lock) = self.ledger.try_lock(id)? else { return Ok(()) };
-        let record = match self.ledger.read(id)? {
-            Reading::Record(record) => record,
-            Reading::Later => return Ok(()),
-            Reading::Nothing => {
-                self.ledger.remove(id, lock).await?;
-                self.lose(id);
-                return Ok(());
-            }
-        };
-        let lease = self.ledger.lease(id);
-        self.registry.touch(id, record.expiry(&self.clock, lease.last_used()));
-        // Held until the record is gone: whoever wants to use it meanwhile is told that it is being stopped.
-        let alone = lease.hold_alone()?;
-        let now = self.clock.now();
-        if alone.is_none() && reason == StopReason::Idle && record.state == RecordState::Live {
-            let used_now = super::expiry::Expiry { last_used: now, ..record.expiry(&self.clock, None) };
-            self.registry.touch(id, used_now);
-            return Ok(());
-        }
-        let Some(reason) = self.registry.still_due(id, now) else { return Ok(()) };
-        if let StopTicket::Yours = self.registry.begin_stop(id, reason)? {
-            self.destroy_locked(id, reason, Some(lock)).await?;
-        }
-        drop(alone);
-        Ok(())
     }
 }

@@ -178,6 +178,24 @@ impl Registry {
         entry.end().filter(|(moment, _)| *moment <= now).map(|(_, reason)| reason)
     }
 
+    /// Decide the end of one that is still due, in one step with the question whether it is.
+    pub fn begin_expiry(&self, id: &SandboxId, now: Moment) -> Option<StopReason> {
+        let mut map = self.lock();
+        let entry = map.entries.get_mut(id)?;
+        let (_, reason) = entry.end().filter(|(moment, _)| *moment <= now)?;
+        matches!(entry.begin_stop(reason), Ok(StopTicket::Yours)).then_some(reason)
+    }
+
+    /// Those of an owner whose time is over as far as the clock knows.
+    pub fn overdue(&self, owner: &Owner, now: Moment) -> Vec<SandboxId> {
+        let map = self.lock();
+        let overdue = map.entries.iter().filter(|(_, entry)| {
+            let is_due = entry.end().is_some_and(|(moment, _)| moment <= now);
+            entry.spec.owner == *owner && entry.state() == State::Live && is_due
+        });
+        overdue.map(|(id, _)| id.clone()).collect()
+    }
+
     pub fn deadline_turn(&self, id: &SandboxId) -> Option<Arc<tokio::sync::Mutex<()>>> {
         self.lock().entries.get(id).map(|entry| Arc::clone(&entry.deadline_turn))
     }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use sandbox::engine::fake::Operation;
-use sandbox::{ErrorKind, EventKind, ExecRequest, ExecStatus, Lifetime, StopReason};
+use sandbox::engine::fake::{FakeEngine, Operation};
+use sandbox::{
+    Engine, ErrorKind, EventKind, ExecRequest, ExecStatus, Lifetime, OnDisconnect, OutputTarget, Persistence,
+    SandboxId, SandboxService, SandboxSpec, StopReason,
+};
 use tokio::time::Instant;
 
-use crate::support::{World, create, drain, living, owner, says, seconds, spec};
+use crate::support::{World, create, drain, living, owner, persistent, says, seconds, spec};
 
 async fn stopped_after(world: &World, limit: Duration) -> Option<Duration> {
     let started = Instant::now();
@@ -46,6 +49,76 @@ async fn a_running_command_holds_off_the_idle_time() {
     assert_eq!(service.find(&owner(), info.id.as_str()).await.unwrap().expires_at, None);
     near(stopped_after(&world, seconds(500)).await, 110);
     assert_eq!(execution.wait().await.unwrap().status, ExecStatus::Exited(0));
+}
+
+/// What a process that is gone has started: the engine knows of it, no service does.
+async fn leave_running(engine: &FakeEngine, id: &SandboxId, script: &str) {
+    let mut request = ExecRequest::shell(script, seconds(1000)).unwrap();
+    request.on_disconnect = OnDisconnect::Continue;
+    request.output = OutputTarget::Log;
+    drop(engine.start(id, &request).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_nobody_waits_for_holds_off_the_idle_time() {
+    for persistence in [Persistence::Ephemeral, Persistence::Persistent] {
+        let world = World::new();
+        let engine = world.engine();
+        let service = SandboxService::start(engine.clone(), world.settings()).await.unwrap();
+        let info = create(&service, SandboxSpec { persistence, ..living(10, None) }).await;
+        leave_running(&engine, &info.id, "sleep 95").await;
+        let ended = stopped_after(&world, seconds(500)).await.expect("it was not stopped");
+        assert!(ended > seconds(95) && ended < seconds(106), "{persistence:?}: {ended:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_total_time_ends_what_nobody_waits_for() {
+    for persistence in [Persistence::Ephemeral, Persistence::Persistent] {
+        let world = World::new();
+        let engine = world.engine();
+        let service = SandboxService::start(engine.clone(), world.settings()).await.unwrap();
+        let info = create(&service, SandboxSpec { persistence, ..living(10, Some(35)) }).await;
+        leave_running(&engine, &info.id, "sleep 95").await;
+        near(stopped_after(&world, seconds(500)).await, 35);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_later_leaves_a_busy_sandbox_alone() {
+    let world = World::new();
+    let (maker, later) = (world.process().await, world.process().await);
+    let lifetime = Lifetime { idle: seconds(10), total: None };
+    let info = create(&maker, SandboxSpec { lifetime, ..persistent("lab") }).await;
+    // As a service does before it starts a command that may take so long.
+    let engine = world.engine();
+    engine.set_deadline(&info.id, Some(seconds(1000))).await.unwrap();
+    leave_running(&engine, &info.id, "sleep 95; echo done").await;
+    drop((maker, engine));
+    for _ in 0..4 {
+        tokio::time::sleep(seconds(22)).await;
+        let listed = later.list(&owner()).await.unwrap();
+        let expires_at = listed[0].expires_at.expect("nobody here uses it");
+        assert!(expires_at > std::time::SystemTime::now(), "it is shown with an end in the past");
+        assert_eq!(later.logs(&owner(), &info.id).await.unwrap()[0].status, None);
+    }
+    tokio::time::sleep(seconds(8)).await;
+    assert_eq!(later.logs(&owner(), &info.id).await.unwrap()[0].output, b"done\n");
+    assert!(stopped_after(&world, seconds(11)).await.is_some(), "nothing runs in it any more");
+    assert!(later.list(&owner()).await.unwrap().is_empty());
+    assert!(world.ledger_files().is_empty());
+}
+
+/// It could go on like that for ever.
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_does_not_know_what_runs_keeps_nothing_alive() {
+    let world = World::new();
+    let engine = world.engine();
+    let service = SandboxService::start(engine.clone(), world.settings()).await.unwrap();
+    let info = create(&service, living(10, None)).await;
+    leave_running(&engine, &info.id, "sleep 95").await;
+    world.host.fail(Operation::Usage, 1000, ErrorKind::Unavailable);
+    near(stopped_after(&world, seconds(500)).await, 10);
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,7 +236,7 @@ async fn a_use_at_the_moment_of_expiry_succeeds_whole_or_fails() {
 async fn the_engine_ends_what_a_hanging_server_forgets() {
     let world = World::new();
     let engine = world.engine();
-    let service = sandbox::SandboxService::start(engine.clone(), world.settings()).await.unwrap();
+    let service = SandboxService::start(engine.clone(), world.settings()).await.unwrap();
     create(&service, living(60, None)).await;
     tokio::time::sleep(seconds(5)).await;
     drop(service);

@@ -19,7 +19,7 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 /// A sandbox that lives shorter than this costs no call for the engine's deadline: it dies with its process anyway.
 pub(crate) const FIRST_ENGINE_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Another process may be at work on a persistent sandbox that seems expired.
+/// One that seems expired may be in use all the same: by another process, or by what runs in it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Who ends a sandbox.
@@ -34,10 +34,10 @@ pub(crate) enum StopTicket {
 /// What the clock asks for now.
 #[derive(Debug, Default)]
 pub(crate) struct Due {
-    /// Ephemeral ones, already moved to `Stopping`: the caller ends them.
+    /// Already moved to `Stopping`: the caller ends them.
     pub expired: Vec<(SandboxId, StopReason)>,
-    /// Persistent ones, still live: another process may have used them since.
-    pub maybe_expired: Vec<(SandboxId, StopReason)>,
+    /// Still live: another process may have used them since, or something runs in them that nobody here waits for.
+    pub maybe_expired: Vec<SandboxId>,
     /// Ephemeral ones whose engine deadline must be moved.
     pub deadlines: Vec<SandboxId>,
     pub next: Option<Moment>,
@@ -55,7 +55,7 @@ pub(super) struct Entry {
     engine_deadline_at: Moment,
     /// Whoever tells the engine about its deadline.
     pub deadline_turn: Arc<tokio::sync::Mutex<()>>,
-    /// A persistent one that seemed expired is not looked at again before this.
+    /// One that seemed expired is not looked at again before this.
     look_at: Moment,
     stop: Option<Stop>,
     states: watch::Sender<State>,
@@ -164,21 +164,17 @@ impl Entry {
         if let Some((moment, reason)) = end
             && moment <= now
         {
-            match self.spec.persistence {
-                Persistence::Persistent => {
-                    if self.look_at <= now {
-                        self.look_at = now.after(LOOK_AGAIN);
-                        due.maybe_expired.push((id.clone(), reason));
-                    }
-                    return Some(self.look_at);
+            if self.spec.persistence == Persistence::Ephemeral && reason != StopReason::Idle {
+                if let Ok(StopTicket::Yours) = self.begin_stop(reason) {
+                    due.expired.push((id.clone(), reason));
                 }
-                Persistence::Ephemeral => {
-                    if let Ok(StopTicket::Yours) = self.begin_stop(reason) {
-                        due.expired.push((id.clone(), reason));
-                    }
-                    return None;
-                }
+                return None;
             }
+            if self.look_at <= now {
+                self.look_at = now.after(LOOK_AGAIN);
+                due.maybe_expired.push(id.clone());
+            }
+            return Some(self.look_at);
         }
         let end = end.map(|(moment, _)| moment);
         if self.spec.persistence == Persistence::Persistent {
