@@ -114,6 +114,7 @@ pub struct SandboxInfo {
     /// If nothing uses it from now on. `None` while a command runs in it and its total time is unbounded.
     pub expires_at: Option<SystemTime>,
     pub lifetime: Lifetime,
+    /// As enforced, which may be tighter than what was asked.
     pub limits: Limits,
     pub network: Network,
     pub work_directory: GuestPath,

@@ -149,3 +149,19 @@ fn a_detached_command_outlives_the_idle_time_of_its_sandbox() {
     world.run(&["logs", "--last", "lab"]).expect(0, "early\n");
     wait_until("the sandbox has expired", || world.run(&["ps", "-q"]).stdout.is_empty());
 }
+
+#[test]
+fn limits_are_shown_as_enforced() {
+    needs_sandboxes!();
+    let world = World::new();
+    let created = world.run(&["create", "--name", "lab", "--memory", "64M", "--disk", "1G", "--json"]).json();
+    let listed = world.run(&["ps", "--json"]).json();
+    let blocks = world.run(&["exec", "lab", "stat", "-f", "-c", "%b %S", "/workspace"]).stdout;
+    let bytes: u64 = blocks.split_whitespace().map(|number| number.parse::<u64>().unwrap()).product();
+    assert!(bytes < 64 << 20, "files are in memory");
+    for shown in [&created, &listed["sandboxes"][0]] {
+        assert_eq!(shown["disk_limit_bytes"], bytes);
+        assert_eq!(shown["memory_limit_bytes"], 64 << 20);
+    }
+    world.run(&["stop", "lab"]).expect(0, "lab\n");
+}

@@ -209,11 +209,14 @@ impl Engine for FakeEngine {
             Image::Directory(path) | Image::Archive(path) if path.exists() => {}
             Image::Directory(_) | Image::Archive(_) => return Err(Error::not_found("there is no such image")),
         }
+        let mut spec = spec.clone();
+        // The tree is in memory, so it cannot hold more than that; an engine may enforce less than it was asked to.
+        spec.limits.disk = spec.limits.disk.min(spec.limits.memory);
         let (deadline, mut deadlines) = watch::channel(None);
         let sandbox = Arc::new(FakeSandbox {
-            spec: spec.clone(),
-            engine: self.number,
             tree: Mutex::new(Tree::new(spec.limits.disk.bytes())),
+            spec,
+            engine: self.number,
             gone: watch::Sender::new(false),
             deadline,
             processes: AtomicU64::new(0),

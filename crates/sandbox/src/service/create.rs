@@ -60,9 +60,7 @@ impl Core {
         }
         let state = self.registry.made(id, self.clock.now())?;
         reservation.keep();
-        if let Some((record, lock)) = record
-            && let Err(error) = self.make_durable(record, lock).await
-        {
+        if let Err(error) = self.write_down(id, record).await {
             self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
             let _ = self.end(id, StopReason::Abandoned).await;
             return Err(error);
@@ -76,8 +74,8 @@ impl Core {
             }
         }
         let took = started.elapsed();
-        self.emit(owner, id, EventKind::Created { persistence: spec.persistence, limits: spec.limits, took });
         let info = self.registry.info(owner, id, &self.clock)?;
+        self.emit(owner, id, EventKind::Created { persistence: info.persistence, limits: info.limits, took });
         self.wake_by(self.clock.now().after(spec.lifetime.idle.min(FIRST_ENGINE_DEADLINE)));
         Ok(info)
     }
@@ -129,6 +127,19 @@ impl Core {
             return Err(error);
         }
         Ok((reservation, Some((record, lock))))
+    }
+
+    /// What the engine enforces may be tighter than what was asked; what is shown later must be what is in force.
+    async fn write_down(&self, id: &SandboxId, record: Option<(Record, RecordLock)>) -> Result<()> {
+        let limits = self.engine.isolation(id).await?.limits;
+        self.registry.set_limits(id, limits);
+        match record {
+            Some((mut record, lock)) => {
+                record.spec.limits = limits;
+                self.make_durable(record, lock).await
+            }
+            None => Ok(()),
+        }
     }
 
     /// From here on the sandbox can be found, used and ended by every process.

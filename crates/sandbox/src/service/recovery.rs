@@ -90,11 +90,12 @@ impl Core {
         if !exists {
             return self.ledger.remove(&sandbox.id, lock).await;
         }
-        tracing::warn!(id = %sandbox.id, "a persistent sandbox without a record is adopted with default limits on its life");
-        let now = self.clock.now();
+        tracing::warn!(id = %sandbox.id, "a persistent sandbox without a record is adopted with a default lifetime");
         let mut spec = SandboxSpec::new(sandbox.owner.clone());
+        spec.limits = self.engine.isolation(&sandbox.id).await?.limits;
         spec.name = sandbox.name.clone();
         spec.persistence = Persistence::Persistent;
+        let now = self.clock.now();
         let record = self.record(&sandbox.id, spec, RecordState::Live, now);
         self.ledger.lease(&sandbox.id).make(now)?;
         self.ledger.write(&record, &lock).await?;

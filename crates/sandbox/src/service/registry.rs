@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::StopReason;
 use crate::exec::ExecRequest;
 use crate::id::{Owner, SandboxId, SandboxName};
-use crate::spec::{Lifetime, Persistence, SandboxSpec};
+use crate::spec::{Lifetime, Limits, Persistence, SandboxSpec};
 
 mod entry;
 
@@ -97,6 +97,18 @@ impl Registry {
             entry.start_clock(now);
         }
         Ok(state)
+    }
+
+    /// The quota counts what is in force, too.
+    pub fn set_limits(&self, id: &SandboxId, limits: Limits) {
+        let mut map = self.lock();
+        let Some(entry) = map.entries.get_mut(id) else { return };
+        let before = Holdings::of(&entry.spec);
+        entry.spec.limits = limits;
+        let (owner, after) = (entry.spec.owner.clone(), Holdings::of(&entry.spec));
+        if let Some(held) = map.holdings.get_mut(&owner) {
+            *held = held.without(&before).and(&after);
+        }
     }
 
     pub fn not_made(&self, id: &SandboxId) {

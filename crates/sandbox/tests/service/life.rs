@@ -1,5 +1,5 @@
 use sandbox::engine::fake::Operation;
-use sandbox::{ErrorKind, EventKind, ExecRequest, ExecStatus, Overwrite, StopReason, WriteOptions};
+use sandbox::{ByteSize, ErrorKind, EventKind, ExecRequest, ExecStatus, Overwrite, StopReason, WriteOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{World, create, drain, kind, owner, persistent, says, seconds, settle, shell, spec, words};
@@ -231,4 +231,25 @@ async fn shutdown_during_a_create_leaves_nothing() {
     service.shutdown().await.unwrap();
     assert_eq!(kind(creating.await.unwrap()), ErrorKind::Unavailable);
     assert!(world.host.existing().is_empty());
+}
+
+#[tokio::test]
+async fn limits_are_shown_as_enforced() {
+    let world = World::new();
+    let service = world.process().await;
+    let mut events = service.subscribe();
+    let mut wanted = persistent("lab");
+    wanted.limits.memory = ByteSize::mebibytes(64);
+    let made = create(&service, wanted).await;
+    let enforced = service.isolation(&owner(), &made.id).await.unwrap().limits;
+    assert_eq!(enforced.disk, ByteSize::mebibytes(64), "the fake lowers it");
+    assert_eq!(made.limits, enforced);
+    assert!(matches!(drain(&mut events)[..], [EventKind::Created { limits, .. }] if limits == enforced));
+
+    let other = world.process().await;
+    assert_eq!(other.list(&owner()).await.unwrap()[0].limits, enforced);
+    drop((service, other));
+    std::fs::remove_file(world.state.path().join("ledger").join(format!("{}.json", made.id))).unwrap();
+    let later = world.process().await;
+    assert_eq!(later.find(&owner(), made.id.as_str()).await.unwrap().limits, enforced, "its record was lost");
 }
