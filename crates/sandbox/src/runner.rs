@@ -78,6 +78,11 @@ impl Runner {
         self.probes.iter().map(|argv| ExecRequest::new(argv.clone(), timeout)).collect()
     }
 
+    /// The command that must succeed before this program is taken, if it may be too old for the language.
+    pub fn check(&self, program: &str) -> Option<&[String]> {
+        self.check.get(program).map(Vec::as_slice)
+    }
+
     /// What to do about a sandbox that lacks the language.
     pub fn remedy(&self) -> String {
         let mut ways: Vec<String> = Vec::new();
