@@ -55,7 +55,7 @@ pub struct Runner {
     pub probes: Vec<Vec<String>>,
     /// The package that has it, per package manager: `apt`, `dnf`, `apk`, `brew`.
     pub install: BTreeMap<String, String>,
-    /// A published image that has it.
+    /// A published image that has it, for engines that can fetch one.
     pub image: Option<String>,
     pub environment: Environment,
     file: String,
@@ -83,18 +83,10 @@ impl Runner {
         self.check.get(program).map(Vec::as_slice)
     }
 
-    /// What to do about a sandbox that lacks the language.
-    pub fn remedy(&self) -> String {
-        let mut ways: Vec<String> = Vec::new();
-        if !self.install.is_empty() {
-            let packages: Vec<_> =
-                self.install.iter().map(|(manager, package)| format!("{manager}: {package}")).collect();
-            ways.push(format!("install it on the host ({})", packages.join(", ")));
-        }
-        if let Some(image) = &self.image {
-            ways.push(format!("use an image that has it, for example {image}"));
-        }
-        ways.join(", or ")
+    /// What to do about a sandbox that lacks the language. Names no published image: no engine can fetch one yet.
+    pub fn remedy(&self) -> Option<String> {
+        let packages: Vec<_> = self.install.iter().map(|(manager, package)| format!("{manager}: {package}")).collect();
+        (!packages.is_empty()).then(|| format!("install it on the host ({})", packages.join(", ")))
     }
 }
 
@@ -270,7 +262,8 @@ mod tests {
         ] {
             let runner = runners.find(language).unwrap();
             assert!(!runner.probes.is_empty() && runner.install.len() == 4, "{language}");
-            assert!(!runner.remedy().is_empty());
+            let (remedy, image) = (runner.remedy().unwrap(), runner.image.as_deref());
+            assert!(image.is_none_or(|image| !remedy.contains(image)), "{remedy}");
         }
     }
 

@@ -32,7 +32,7 @@ pub struct Step {
     work_directory: Option<GuestPath>,
     terminal: Option<TerminalSize>,
     title: String,
-    remedy: String,
+    remedy: Option<String>,
 }
 
 /// One way to do a step.
@@ -109,7 +109,11 @@ impl Step {
 
     /// None of the ways exists in the sandbox.
     pub fn missing(&self) -> Error {
-        Error::unsupported(format!("{} is not in this sandbox's image", self.title)).with_hint(self.remedy.clone())
+        let error = Error::unsupported(format!("{} is not in this sandbox's image", self.title));
+        match &self.remedy {
+            Some(remedy) => error.with_hint(remedy),
+            None => error,
+        }
     }
 }
 
@@ -172,6 +176,8 @@ mod tests {
     fn a_missing_language_says_what_to_install() {
         let error = plan("ruby", &[]).run.missing();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
-        assert!(error.hint().unwrap().contains("apt: ruby"));
+        let hint = error.hint().unwrap();
+        assert!(hint.starts_with("install it on the host (") && hint.contains("apt: ruby"), "{hint}");
+        assert!(!hint.contains("image"), "no engine can fetch one: {hint}");
     }
 }
