@@ -1,6 +1,7 @@
 //! Languages as data: how code in each is started. Pure; the service does the starting.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -93,8 +94,13 @@ impl Runner {
 /// All languages: those that are built in, overlaid by an operator's.
 #[derive(Clone, Debug)]
 pub struct Runners {
-    runners: Vec<Runner>,
+    /// `None`: the built-in ones, which are read when somebody asks for one. A command that names a language has other
+    /// things to wait for meanwhile, and most name none.
+    own: Option<Vec<Runner>>,
 }
+
+static BUILT_IN: LazyLock<Vec<Runner>> =
+    LazyLock::new(|| parse(include_str!("../../../runners.toml")).expect("a test reads the embedded file"));
 
 /// Far more than all of them together need.
 const MAX_TEXT_BYTES: usize = 1 << 20;
@@ -102,24 +108,28 @@ const MAX_TEXT_BYTES: usize = 1 << 20;
 impl Runners {
     /// Those of the embedded `runners.toml`.
     pub fn built_in() -> Self {
-        let runners = parse(include_str!("../../../runners.toml")).expect("a test reads the embedded file");
-        Self { runners }
+        Self { own: None }
+    }
+
+    fn all(&self) -> &[Runner] {
+        self.own.as_deref().unwrap_or(&BUILT_IN)
     }
 
     /// Add or replace by name, from the text of a file of the same shape.
-    pub fn overlaid_by(mut self, text: &str) -> Result<Self> {
+    pub fn overlaid_by(self, text: &str) -> Result<Self> {
+        let mut runners = self.all().to_vec();
         for runner in parse(text)? {
-            match self.runners.iter_mut().find(|known| known.name == runner.name) {
+            match runners.iter_mut().find(|known| known.name == runner.name) {
                 Some(known) => *known = runner,
-                None => self.runners.push(runner),
+                None => runners.push(runner),
             }
         }
-        self.check()
+        Self { own: Some(runners) }.check()
     }
 
     fn check(self) -> Result<Self> {
         let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
-        for runner in &self.runners {
+        for runner in self.all() {
             for word in runner.aliases.iter().chain([&runner.name]) {
                 if let Some(other) = seen.insert(word, &runner.name) {
                     return Err(Error::invalid_input(format!("{word:?} means both {other} and {}", runner.name)));
@@ -149,7 +159,7 @@ impl Runners {
 
     /// In the order of the file.
     pub fn iter(&self) -> impl Iterator<Item = &Runner> {
-        self.runners.iter()
+        self.all().iter()
     }
 }
 

@@ -22,6 +22,15 @@ where
     })
 }
 
+/// Run `work` with a service whose sandboxes nobody will ask for again: they end with this process, which does not wait
+/// for it. The launcher sees our end and clears them away in the next millisecond, as it would if we were killed.
+pub fn with_passing_service<T, F>(config: &Config, work: impl FnOnce(SandboxService) -> F) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    block_on(async { work(service(config).await?).await })
+}
+
 /// One thread: a command waits far more than it works, and threads cost time at the start.
 pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()

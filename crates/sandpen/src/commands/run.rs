@@ -89,7 +89,7 @@ impl Arguments {
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let inputs = arguments.input.iter().map(|text| transfer::parse_input(text)).collect::<Result<Vec<_>>>()?;
     let outputs = arguments.output.iter().map(|text| transfer::parse_output(text)).collect::<Result<Vec<_>>>()?;
-    wiring::with_service(&config, |service| async {
+    wiring::with_passing_service(&config, |service| async {
         let mut signals = Signals::listen()?;
         let run = Run { arguments, config: &config, service, owner: Owner::local(), inputs, outputs };
         run.go(&mut signals).await
@@ -108,9 +108,11 @@ struct Run<'a> {
 impl Run<'_> {
     async fn go(&self, signals: &mut Signals) -> Result<Exit> {
         let Arguments { language, code, file, .. } = &self.arguments;
-        let source = source::resolve(self.service.runners(), language, code.as_deref(), file.as_deref())?;
-        let sandbox = match signals.unless_ended(self.prepare()).await {
-            Ok(prepared) => prepared?,
+        // The code is found while the sandbox is being built.
+        let source = async { source::resolve(self.service.runners(), language, code.as_deref(), file.as_deref()) };
+        let (source, sandbox) = match signals.unless_ended(async { tokio::join!(biased; self.prepare(), source) }).await
+        {
+            Ok((prepared, source)) => (source?, prepared?),
             Err(signal) => return Ok(Exit::signal(signal)),
         };
         let input = source.input;
