@@ -116,7 +116,11 @@ pub struct EngineSandbox {
 
 /// A running command. Dropping it does what its request's `on_disconnect` says.
 pub struct Process {
-    /// Dropping it closes the command's stdin; with a terminal, type an end-of-file character instead.
+    /// With pipes, dropping it closes the command's stdin. With a terminal it is what is typed there, and dropping it
+    /// changes nothing: write an end-of-file character (`\x04`) instead. `None` only with [`OutputTarget::Log`], where the
+    /// command's stdin is empty from the start.
+    ///
+    /// [`OutputTarget::Log`]: crate::OutputTarget::Log
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
     /// Empty with a terminal.

@@ -26,8 +26,7 @@ const AFTER_END: Duration = Duration::from_millis(500);
 ///
 /// Has no `Drop` of its own, so that its parts can be moved to where they are needed.
 pub struct Execution {
-    /// Dropping it closes the command's stdin; with a terminal, type an end-of-file character instead.
-    /// `None` for a command that has already ended.
+    /// As [`Process::stdin`]; also `None` for a command that has already ended.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     pub stdout: Box<dyn AsyncRead + Send + Unpin>,
     pub stderr: Box<dyn AsyncRead + Send + Unpin>,

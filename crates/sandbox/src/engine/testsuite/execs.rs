@@ -306,11 +306,11 @@ async fn wall_time_is_measured(engine: Arc<dyn Engine>) {
 async fn a_log_keeps_what_a_detached_command_wrote(engine: Arc<dyn Engine>) {
     let sandbox = Subject::new(Arc::clone(&engine)).await;
     assert!(engine.logs(&sandbox.id).await.unwrap().is_empty());
-    for script in ["echo first; exit 3", "sleep 0.2; echo second"] {
+    for script in ["cat; echo first; exit 3", "sleep 0.2; echo second"] {
         let mut request = shell(script);
         request.on_disconnect = OnDisconnect::Continue;
         request.output = OutputTarget::Log;
-        drop(sandbox.start(&request).await);
+        assert!(sandbox.start(&request).await.stdin.is_none());
     }
     let give_up = Instant::now() + seconds(10);
     let logs = loop {

@@ -11,6 +11,7 @@ suite! { "terminals", Terminal:
     it_is_a_terminal_of_the_asked_size,
     a_resize_is_seen,
     what_is_typed_is_read,
+    an_end_of_input_is_typed_too,
     control_c_interrupts,
     the_kind_of_terminal_is_told,
 }
@@ -67,6 +68,18 @@ async fn what_is_typed_is_read(engine: Arc<dyn Engine>) {
     let mut process = sandbox.start(&on_terminal("read name; echo hello $name")).await;
     process.stdin.as_mut().unwrap().write_all(b"world\n").await.unwrap();
     assert!(rest(&mut process).await.contains("hello world"));
+    assert_eq!(process.control.wait().await.unwrap().status, ExecStatus::Exited(0));
+    sandbox.destroy().await;
+}
+
+async fn an_end_of_input_is_typed_too(engine: Arc<dyn Engine>) {
+    let sandbox = Subject::new(engine).await;
+    let mut process = sandbox.start(&on_terminal("cat; echo over; sleep 0.3; echo still here")).await;
+    let mut stdin = process.stdin.take().unwrap();
+    stdin.write_all(b"line\n\x04").await.unwrap();
+    read_until(&mut process, "over").await;
+    drop(stdin);
+    assert!(rest(&mut process).await.contains("still here"), "letting go of the input is no hang-up");
     assert_eq!(process.control.wait().await.unwrap().status, ExecStatus::Exited(0));
     sandbox.destroy().await;
 }
