@@ -296,11 +296,25 @@ impl Running {
         drop(self.stdin.take());
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let mut bounded = (self.stdout.take(MAX_OUTPUT), self.stderr.take(MAX_OUTPUT));
-        let ended = tokio::time::timeout(PATIENCE * 2, async {
-            tokio::try_join!(bounded.0.read_to_end(&mut stdout), bounded.1.read_to_end(&mut stderr))?;
-            Ok::<_, Trouble>(self.control.wait().await?)
-        });
-        let outcome = ended.await.map_err(|_| Trouble::from("the command does not end"))??;
+        let patience = PATIENCE * 2;
+        let ended = tokio::join!(
+            tokio::time::timeout(patience, bounded.0.read_to_end(&mut stdout)),
+            tokio::time::timeout(patience, bounded.1.read_to_end(&mut stderr)),
+            tokio::time::timeout(patience, self.control.wait()),
+        );
+        let outcome = match ended {
+            (Ok(_), Ok(_), Ok(outcome)) => outcome?,
+            (output, error, end) => {
+                let state = |over: bool| if over { "closed" } else { "open" };
+                return Err(format!(
+                    "the command does not end: stdout {}, stderr {}, its end {:?}",
+                    state(output.is_ok()),
+                    state(error.is_ok()),
+                    end.ok()
+                )
+                .into());
+            }
+        };
         let stdout = String::from_utf8_lossy(&stdout).into_owned();
         let findings = Findings::parse(&stdout);
         Ok(Ran { stdout, stderr: String::from_utf8_lossy(&stderr).into_owned(), findings, outcome })

@@ -180,9 +180,13 @@ static void *sleep_for_ever(void *nothing)
 int hold(int count, char **arguments)
 {
     long wanted_forks = number(count, arguments, 2, 0), wanted_threads = number(count, arguments, 3, 0);
+    pid_t self = getpid();
     for (long i = 0; i < wanted_forks && i < 16; i++)
         if (fork() == 0) {
             prctl(PR_SET_PDEATHSIG, SIGKILL);
+            /* The parent may have ended before that was said. */
+            if (getppid() != self)
+                _exit(0);
             sleep_for_ever(NULL);
         }
     for (long i = 0; i < wanted_threads && i < 16; i++) {
