@@ -43,6 +43,7 @@ fn run() -> Result<ExitCode> {
         Err(trouble) => table.add("orphan", Verdict::Void, &trouble.to_string(), started.elapsed()),
     }
     kills(&mut table)?;
+    persistence(&mut table)?;
     steps(&mut table)?;
     Ok(table.finish())
 }
@@ -87,6 +88,24 @@ fn kills(table: &mut Table) -> Result<()> {
         bad.join("\n")
     };
     table.add("kills", verdict, &detail, started.elapsed());
+    Ok(())
+}
+
+/// What was asked to stay must stay, whoever is killed.
+fn persistence(table: &mut Table) -> Result<()> {
+    let scene = Scene::new()?;
+    for (name, victims) in [
+        ("persistent, server killed", Victims::Server),
+        ("persistent, launcher killed", Victims::Launcher),
+        ("persistent, both killed", Victims::ServerAndLauncher),
+    ] {
+        let started = Instant::now();
+        match scene.persist(victims) {
+            Ok(left) if left.is_empty() => table.add(name, Verdict::Pass, "found again, then gone", started.elapsed()),
+            Ok(left) => table.add(name, Verdict::Fail, &left.join("\n"), started.elapsed()),
+            Err(trouble) => table.add(name, Verdict::Fail, &trouble.to_string(), started.elapsed()),
+        }
+    }
     Ok(())
 }
 

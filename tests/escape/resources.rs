@@ -1,13 +1,16 @@
 //! Limits, one sandbox at a time: memory, disk, descriptors, processor.
 
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sandbox::{ByteSize, ExecStatus, Layer, Limits, Owner, SandboxSpec};
-use sandpen_tests::Result;
 use sandpen_tests::check::{About, Check, Control, Finding};
-use sandpen_tests::lab::Lab;
+use sandpen_tests::lab::{Lab, probe_on_host, readable};
+use sandpen_tests::probe::Findings;
 use sandpen_tests::processes::Process;
+use sandpen_tests::{Result, is_root};
 
 pub const CHECKS: &[&dyn Check] = &[&Memory, &Disk, &Descriptors, &Processor];
 
@@ -136,7 +139,7 @@ impl Check for Descriptors {
     }
 
     fn controls(&self) -> Vec<Control> {
-        vec![Control::Without(&[Layer::Rlimits])]
+        vec![Control::Without(&[Layer::Rlimits]), Control::Instrument]
     }
 
     async fn run(&self, lab: &Lab) -> Result<Finding> {
@@ -163,7 +166,33 @@ impl Check for Descriptors {
         neighbour.end().await?;
         Ok(Finding::from_breaches(&breaches, "64 files; the neighbour has all it wants"))
     }
+
+    /// Two programs of one user on the host: the second finds nothing left.
+    async fn instrument(&self, _lab: &Lab) -> Result<Finding> {
+        let directory = tempfile::tempdir()?;
+        readable(directory.path(), 0o755)?;
+        let probe = probe_on_host(directory.path())?;
+        let as_somebody = |command: &mut Command| {
+            if is_root() {
+                command.uid(SOMEBODY).gid(SOMEBODY);
+            }
+        };
+        let mut greedy = Command::new(&probe);
+        as_somebody(greedy.args(["kernel-objects", "1000", "3000"]).stdout(Stdio::piped()));
+        let mut taking = greedy.spawn()?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let mut neighbour = Command::new(&probe);
+        as_somebody(neighbour.args(["kernel-objects", "8"]));
+        let found = Findings::parse(&String::from_utf8_lossy(&neighbour.output()?.stdout));
+        taking.kill()?;
+        taking.wait()?;
+        let short = found.number("inotify").filter(|count| *count < 8).map(|count| format!("{count} watches of 8"));
+        Ok(Finding::from_breaches(&short.into_iter().collect::<Vec<_>>(), "all it wants"))
+    }
 }
+
+/// A user id of the host that nobody has.
+const SOMEBODY: u32 = 1_899_999_999;
 
 /// Spins with more threads than processors.
 struct Processor;

@@ -57,6 +57,25 @@ impl Scene {
         Ok(left)
     }
 
+    /// Kill everything around a persistent sandbox; the next server must find it as it was, and its end must leave nothing.
+    pub fn persist(&self, victims: Victims) -> Result<Vec<String>> {
+        let server = Server::start(self.path(), &Work::Persist)?;
+        let instance = server.instance.clone();
+        let id = server.wait_for("persistent ")?;
+        server.kill(victims)?;
+        std::thread::sleep(ORPHAN_LIMIT);
+        let next = Server::start(self.path(), &Work::Reach { id: id.clone() })?;
+        let mut left = match next.wait_for("reached ")?.as_str() {
+            "kept 1" => Vec::new(),
+            other => vec![format!("its file and its command are {other:?}")],
+        };
+        next.finish()?;
+        let scope = Scope::new(self.path(), [instance, id]);
+        let leaks = self.leaks_within(&scope, ORPHAN_LIMIT, |_| true);
+        left.extend(leaks.into_iter().map(|leak| format!("after its end: {leak}")));
+        Ok(left)
+    }
+
     /// What is left of `instance`, first by itself, then after a restart.
     pub fn examine(&self, instance: &str, victims: Victims) -> Result<Vec<String>> {
         let scope = Scope::new(self.path(), [instance.to_owned()]);

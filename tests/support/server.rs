@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine_native::{NativeConfig, NativeEngine};
-use sandbox::{ByteRange, Engine, ExecRequest, InstanceId, Layer, Owner, SandboxId, SandboxSpec, WriteOptions};
+use sandbox::{
+    ByteRange, Engine, ExecRequest, InstanceId, Layer, OnDisconnect, Owner, Persistence, SandboxId, SandboxSpec,
+    WriteOptions,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::census::reap;
@@ -32,6 +35,10 @@ pub enum Work {
     CrashAt { step: String },
     /// Start, use one sandbox, end; and say what stands in the way.
     Probe,
+    /// Make a persistent sandbox with a file and a detached command in it, say which, and wait to be killed.
+    Persist,
+    /// Find the sandbox of an earlier server, look for its file and its command, and end it.
+    Reach { id: String },
 }
 
 impl Work {
@@ -41,6 +48,8 @@ impl Work {
             Self::Recover => vec!["recover".to_owned()],
             Self::CrashAt { step } => vec!["crash-at".to_owned(), step.clone()],
             Self::Probe => vec!["probe".to_owned()],
+            Self::Persist => vec!["persist".to_owned()],
+            Self::Reach { id } => vec!["reach".to_owned(), id.clone()],
         }
     }
 
@@ -50,6 +59,8 @@ impl Work {
             [word] if word == "recover" => Some(Self::Recover),
             [word, step] if word == "crash-at" => Some(Self::CrashAt { step: step.clone() }),
             [word] if word == "probe" => Some(Self::Probe),
+            [word] if word == "persist" => Some(Self::Persist),
+            [word, id] if word == "reach" => Some(Self::Reach { id: id.clone() }),
             _ => None,
         }
     }
@@ -89,6 +100,8 @@ async fn serve(state_dir: &Path, allow_missing: BTreeSet<Layer>, work: &Work) ->
             println!("done, launchers {}", launchers_of(std::process::id()).len());
             Ok(())
         }
+        Work::Persist => persist(&engine).await,
+        Work::Reach { id } => reach(&engine, &id.parse()?).await,
         Work::Busy { seed } => {
             let mut random = Random::seeded(*seed);
             // One that always runs something which does not want to end.
@@ -104,6 +117,38 @@ async fn serve(state_dir: &Path, allow_missing: BTreeSet<Layer>, work: &Work) ->
             }
         }
     }
+}
+
+async fn persist(engine: &Arc<dyn Engine>) -> Result<()> {
+    let id = SandboxId::random()?;
+    let spec = SandboxSpec { persistence: Persistence::Persistent, ..SandboxSpec::new(Owner::local()) };
+    engine.create(&id, &spec).await?;
+    let mut file = engine.files(&id).write(&guest("/workspace/kept")?, WriteOptions::default()).await?;
+    file.write_all(b"kept").await?;
+    file.commit().await?;
+    let mut request = ExecRequest::shell("exec sleep 300", Duration::from_secs(600))?;
+    request.on_disconnect = OnDisconnect::Continue;
+    let _running = engine.start(&id, &request).await?;
+    println!("persistent {id}");
+    std::future::pending().await
+}
+
+async fn reach(engine: &Arc<dyn Engine>, id: &SandboxId) -> Result<()> {
+    if !engine.list().await?.iter().any(|sandbox| sandbox.id == *id) {
+        return Err("the sandbox is not listed".into());
+    }
+    let mut kept = String::new();
+    let mut read = engine.files(id).read(&guest("/workspace/kept")?, ByteRange::default()).await?;
+    read.stream.read_to_string(&mut kept).await?;
+    let script = "cat /proc/[0-9]*/comm | grep -c '^sleep$'";
+    let mut process = engine.start(id, &ExecRequest::shell(script, Duration::from_secs(20))?).await?;
+    drop(process.stdin.take());
+    let mut running = String::new();
+    process.stdout.read_to_string(&mut running).await?;
+    process.control.wait().await?;
+    engine.destroy(id).await?;
+    println!("reached {} {}", kept.trim(), running.trim());
+    Ok(())
 }
 
 /// Every kind of operation once, in one fresh sandbox.

@@ -15,7 +15,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test [STAGE…]      everything that must hold before a change is taken; STAGE picks some, --list names them
-  soak               10,000 cycles and 1,000 kills: about an hour
+  soak               10,000 cycles and 1,000 kills: about ten minutes
   bench [--base REF] the speed table, beside that of another commit when one is named
   docs [--check]     write the generated tables, or only say which are stale
   deny               licences and advisories of the dependencies, when cargo-deny is installed
