@@ -148,7 +148,7 @@ async fn measure(lab: &Lab, sandbox: &Sandbox, limits: &Limits) -> Result<BTreeM
             Layer::MemoryLimit,
             group(&["memory.max", "memory.limit_in_bytes"]) == Some(limits.memory.bytes().to_string()),
         ),
-        (Layer::ProcessLimit, group(&["pids.max"]).is_some_and(|text| text != "max")),
+        (Layer::ProcessLimit, posture.get("Max processes") == format!("{0} {0}", limits.processes)),
         (Layer::CpuLimit, quota == Some(i64::from(limits.cpu_millis) * 100)),
         (Layer::DiskLimit, table.iter().any(|mount| mount.filesystem_options.contains(&size))),
     ]);

@@ -143,7 +143,8 @@ impl Check for PostureIsGolden {
 /// Whether a line tells of a wall that this host cannot build; those are skips of their own.
 fn depends_on_missing(line: &str) -> bool {
     missing().into_iter().any(|layer| match layer {
-        Layer::MemoryLimit => line.contains("memory limit"),
+        // Where there are no groups, processes are still bounded by the user's own limit.
+        Layer::MemoryLimit => line.contains("memory limit") || line.contains("sandbox: process limit"),
         Layer::ProcessLimit => line.contains("process limit") || line.contains("Max processes"),
         Layer::CpuLimit => line.contains("processor quota"),
         Layer::CgroupNamespace => line.contains("namespace cgroup") || line.contains("siblings"),
