@@ -240,9 +240,9 @@ impl Engine for NativeEngine {
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
         let live = self.shared.live(id).await?;
-        let (disk, helpers) = match live.ask(&ToInit::Measure).await? {
-            FromInit::Measured { disk, helpers } => (Some(disk), helpers),
-            FromInit::Ready | FromInit::DeadlineSet => (None, 0),
+        let (disk, helpers, quiet) = match live.ask(&ToInit::Measure).await? {
+            FromInit::Measured { disk, helpers, quiet_milliseconds } => (Some(disk), helpers, quiet_milliseconds),
+            FromInit::Ready | FromInit::DeadlineSet => (None, 0, None),
         };
         let meter = &live.meter;
         Ok(Usage {
@@ -251,6 +251,7 @@ impl Engine for NativeEngine {
             peak_memory: meter.peak_memory(),
             processes: meter.processes().map(|count| count.saturating_sub(helpers)),
             disk,
+            quiet: quiet.map(Duration::from_millis),
         })
     }
 

@@ -58,6 +58,8 @@ pub enum FromInit {
     Measured {
         disk: u64,
         helpers: u64,
+        /// Since the last command and all that it left behind ended; `None` while one runs, and before the first.
+        quiet_milliseconds: Option<u64>,
     },
 }
 

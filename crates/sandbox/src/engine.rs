@@ -212,4 +212,6 @@ pub struct Usage {
     pub peak_memory: Option<u64>,
     pub processes: Option<u64>,
     pub disk: Option<u64>,
+    /// How long ago the last command and all that it left behind ended. `None` also while something runs.
+    pub quiet: Option<Duration>,
 }

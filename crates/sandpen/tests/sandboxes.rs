@@ -165,3 +165,15 @@ fn limits_are_shown_as_enforced() {
     }
     world.run(&["stop", "lab"]).expect(0, "lab\n");
 }
+
+#[test]
+fn the_idle_time_begins_when_a_detached_command_has_ended() {
+    needs_sandboxes!();
+    let world = World::new();
+    world.run(&["create", "--name", "lab", "--idle", "5s"]);
+    world.run(&["exec", "--detach", "lab", "--", "sh", "-c", "sleep 4; echo late"]).expect(0, "");
+    std::thread::sleep(Duration::from_secs(6));
+    assert_ne!(world.run(&["ps", "-q"]).stdout, "", "it was not idle for more than two seconds");
+    world.run(&["logs", "--last", "lab"]).expect(0, "late\n");
+    wait_until("the sandbox has expired", || world.run(&["ps", "-q"]).stdout.is_empty());
+}

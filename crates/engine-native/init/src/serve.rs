@@ -28,6 +28,9 @@ struct Init {
     connections: Vec<OwnedFd>,
     /// Workers that have work.
     children: HashSet<i32>,
+    /// Those of them that see to a command and what it leaves behind.
+    commands: HashSet<i32>,
+    command_ended: Option<Instant>,
     /// The one that stands by.
     worker: Option<Worker>,
     deadline: Option<Instant>,
@@ -41,6 +44,8 @@ pub fn serve(channel: OwnedFd, mode: Mode) -> io::Result<()> {
         listener: None,
         connections: Vec::new(),
         children: HashSet::new(),
+        commands: HashSet::new(),
+        command_ended: None,
         worker: None,
         deadline: None,
         unused_since: Instant::now(),
@@ -132,6 +137,9 @@ impl Init {
                     if self.children.remove(&reaped.pid) {
                         self.touch();
                     }
+                    if self.commands.remove(&reaped.pid) {
+                        self.command_ended = Some(Instant::now());
+                    }
                 }
                 Ok(None) => return Ok(()),
                 Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
@@ -166,7 +174,12 @@ impl Init {
             }
             ToInit::Measure => {
                 let helpers = 1 + usize::from(self.worker.is_some()) + self.children.len();
-                FromInit::Measured { disk: files::used_bytes(), helpers: helpers as u64 }
+                let ended = self.command_ended.filter(|_| self.commands.is_empty());
+                FromInit::Measured {
+                    disk: files::used_bytes(),
+                    helpers: helpers as u64,
+                    quiet_milliseconds: ended.map(|ended| ended.elapsed().as_millis() as u64),
+                }
             }
         };
         wire::send(self.connections[index].as_fd(), &answer, &[]).is_ok()
@@ -178,6 +191,9 @@ impl Init {
             let pid = worker.pid;
             if worker.give(work, descriptors).is_ok() {
                 self.children.insert(pid);
+                if matches!(work, Work::Exec(_)) {
+                    self.commands.insert(pid);
+                }
                 self.touch();
             }
         }

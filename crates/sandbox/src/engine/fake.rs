@@ -157,6 +157,7 @@ struct FakeSandbox {
     gone: watch::Sender<bool>,
     deadline: watch::Sender<Option<Instant>>,
     processes: AtomicU64,
+    last_ended: Mutex<Option<Instant>>,
     logs: Mutex<Vec<ExecLog>>,
 }
 
@@ -220,6 +221,7 @@ impl Engine for FakeEngine {
             gone: watch::Sender::new(false),
             deadline,
             processes: AtomicU64::new(0),
+            last_ended: Mutex::default(),
             logs: Mutex::default(),
         });
         {
@@ -304,12 +306,15 @@ impl Engine for FakeEngine {
         self.shared.enter(Operation::Usage).await?;
         let sandbox = self.reach(id).sandbox()?;
         let disk = sandbox.tree.lock().unwrap().disk_used();
+        let processes = sandbox.processes.load(Ordering::Relaxed);
+        let last_ended = sandbox.last_ended.lock().unwrap().filter(|_| processes == 0);
         Ok(Usage {
             cpu: Some(Duration::ZERO),
             memory: Some(0),
             peak_memory: Some(0),
-            processes: Some(sandbox.processes.load(Ordering::Relaxed)),
+            processes: Some(processes),
             disk: Some(disk),
+            quiet: last_ended.map(|ended| ended.elapsed()),
         })
     }
 

@@ -66,6 +66,9 @@ impl Core {
             drop(lock);
             return self.keep(id).await;
         }
+        if self.registry.still_due(id, self.clock.now()).is_none() {
+            return Ok(());
+        }
         // Held until the record is gone: whoever wants to use it meanwhile is told that it is being stopped.
         let alone = lease.hold_alone()?;
         let now = self.clock.now();
@@ -80,16 +83,23 @@ impl Core {
 
     /// A command that its caller left to itself, or a program that a command left behind.
     ///
-    /// An engine that cannot tell says no: otherwise a sandbox that answers nothing would live for ever.
+    /// An engine that cannot tell says no: otherwise a sandbox that answers nothing would live for ever. What has ended
+    /// was a use until then, although nobody was there to write that down.
     async fn something_runs(&self, id: &SandboxId) -> bool {
         let asked = async {
-            match self.engine.usage(id).await?.processes {
-                Some(processes) => Ok(processes > 0),
-                None => Ok(self.engine.logs(id).await?.iter().any(|log| log.status.is_none())),
-            }
+            let usage = self.engine.usage(id).await?;
+            let runs = match usage.processes {
+                Some(processes) => processes > 0,
+                None => self.engine.logs(id).await?.iter().any(|log| log.status.is_none()),
+            };
+            Ok((runs, usage.quiet))
         };
-        let answered: Option<Result<bool>> = tokio::time::timeout(PATIENCE, asked).await.ok();
-        answered.and_then(Result::ok).unwrap_or(false)
+        let answered: Option<Result<_>> = tokio::time::timeout(PATIENCE, asked).await.ok();
+        let Some(Ok((runs, quiet))) = answered else { return false };
+        if let Some(quiet) = quiet {
+            self.registry.used(id, self.clock.now().before(quiet));
+        }
+        runs
     }
 
     /// To run something is to use the sandbox: here, for other processes, and for the engine's own clock.

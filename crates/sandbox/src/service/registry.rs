@@ -183,6 +183,12 @@ impl Registry {
         }
     }
 
+    pub fn used(&self, id: &SandboxId, moment: Moment) {
+        if let Some(entry) = self.lock().entries.get_mut(id) {
+            entry.expiry.touch(moment);
+        }
+    }
+
     /// Why it is due, if it still is.
     pub fn still_due(&self, id: &SandboxId, now: Moment) -> Option<StopReason> {
         let map = self.lock();

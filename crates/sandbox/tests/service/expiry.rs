@@ -67,8 +67,7 @@ async fn what_nobody_waits_for_holds_off_the_idle_time() {
         let service = SandboxService::start(engine.clone(), world.settings()).await.unwrap();
         let info = create(&service, SandboxSpec { persistence, ..living(10, None) }).await;
         leave_running(&engine, &info.id, "sleep 95").await;
-        let ended = stopped_after(&world, seconds(500)).await.expect("it was not stopped");
-        assert!(ended > seconds(95) && ended < seconds(106), "{persistence:?}: {ended:?}");
+        near(stopped_after(&world, seconds(500)).await, 105);
     }
 }
 
@@ -104,7 +103,7 @@ async fn who_comes_later_leaves_a_busy_sandbox_alone() {
     }
     tokio::time::sleep(seconds(8)).await;
     assert_eq!(later.logs(&owner(), &info.id).await.unwrap()[0].output, b"done\n");
-    assert!(stopped_after(&world, seconds(11)).await.is_some(), "nothing runs in it any more");
+    near(stopped_after(&world, seconds(60)).await, 9);
     assert!(later.list(&owner()).await.unwrap().is_empty());
     assert!(world.ledger_files().is_empty());
 }

@@ -56,6 +56,7 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
             () = tokio::time::sleep(timeout) => ExecStatus::TimedOut,
             code = program::run(context) => ExecStatus::Exited(code),
         };
+        *sandbox.last_ended.lock().unwrap() = Some(Instant::now());
         sandbox.processes.fetch_sub(1, Ordering::Relaxed);
         let usage = ExecUsage { wall: started.elapsed(), ..ExecUsage::default() };
         outcome.send_replace(Some(ExecOutcome { status, usage }));
