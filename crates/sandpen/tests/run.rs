@@ -166,7 +166,7 @@ fn the_first_interrupt_is_the_programs_and_the_second_is_meant() {
     needs_sandboxes!();
     let world = World::new();
     let polite =
-        "import time\nprint('ready', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('tidy')";
+        "import time\ntry: print('ready', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: print('tidy')";
     let stubborn = "import signal, time\nsignal.signal(2, lambda *_: print('no', flush=True))\nprint('ready', flush=True)\nwhile True: time.sleep(1)";
     for (code, interrupts, expected) in [(polite, 1, (0, "tidy\n")), (stubborn, 2, (130, "no\n"))] {
         let mut command = world.command(&["run", "python", code]);
