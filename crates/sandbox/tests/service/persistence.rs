@@ -134,8 +134,16 @@ fn die_while(world: &World, operation: Operation, doing: impl AsyncFnOnce(sandbo
     runtime.block_on(async {
         let service = world.process().await;
         world.host.delay(operation, seconds(60));
-        let work = doing(service);
-        let _ = tokio::time::timeout(Duration::from_millis(100), work).await;
+        let before = world.host.calls(operation);
+        let reached = async {
+            while world.host.calls(operation) == before {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            () = doing(service) => panic!("it ended before it could be interrupted"),
+            () = reached => {}
+        }
     });
     runtime.shutdown_background();
     world.host.delay(operation, Duration::ZERO);
