@@ -66,6 +66,7 @@ impl Lab {
             state_dir: state.path().to_owned(),
             instance: instance.clone(),
             allow_missing: allow_missing.clone(),
+            spares: 0,
             without: without.clone(),
         })
         .await?;

@@ -90,7 +90,8 @@ pub fn main_if_asked() -> Option<ExitCode> {
 async fn serve(state_dir: &Path, allow_missing: BTreeSet<Layer>, work: &Work) -> Result<()> {
     let instance = InstanceId::random()?;
     println!("instance {instance}");
-    let config = NativeConfig { state_dir: state_dir.to_owned(), instance, allow_missing, without: BTreeSet::new() };
+    let config =
+        NativeConfig { state_dir: state_dir.to_owned(), instance, allow_missing, spares: 2, without: BTreeSet::new() };
     let engine: Arc<dyn Engine> = Arc::new(NativeEngine::start(config).await?);
     println!("listed {}", engine.list().await?.len());
     match work {

@@ -17,6 +17,7 @@ use crate::image::{self, RootTree};
 use crate::jail::Failure;
 use crate::live::{Description, Live};
 use crate::plan::{self, Request};
+use crate::pool::Kind;
 use crate::skeleton::{self, RootLayout};
 use crate::wire::FromInit;
 use crate::{places, record};
@@ -25,15 +26,53 @@ use crate::{places, record};
 const LAYOUT_AGE: Duration = Duration::from_secs(2);
 
 impl Shared {
-    pub(crate) async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
-        let walls = self.walls()?.clone();
+    pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        self.walls()?;
         spec.limits.check()?;
         let exists = || Error::new(ErrorKind::AlreadyExists, format!("there is a sandbox {id} already"));
-        let internal = |cause: std::io::Error| Error::internal("the sandbox could not be recorded").with_cause(cause);
-        if self.knows(id) || record::read(&self.places.records, id).map_err(internal)?.is_some() {
+        let recorded = record::read(&self.places.records, id).map_err(not_recorded)?.is_some();
+        if self.knows(id) || recorded {
             return Err(exists());
         }
         let root = self.layout(spec).await?;
+        let kind = Kind::of(spec, &root);
+        let live = match kind.as_ref().and_then(|kind| self.pool.take(kind)) {
+            Some(spare) => spare.for_owner(id, spec, environment(&root, spec)?),
+            None => self.make(id, spec, &root).await?,
+        };
+        self.keep(Arc::new(live));
+        if let Some(kind) = kind.filter(|kind| self.pool.wants(kind)) {
+            self.fill_pool(kind, spec, root);
+        }
+        Ok(())
+    }
+
+    /// Make spares in the background. The task holds us weakly: it must not keep an engine alive that nobody uses.
+    fn fill_pool(self: &Arc<Self>, kind: Kind, spec: &SandboxSpec, root: RootLayout) {
+        let (shared, spec) = (Arc::downgrade(self), SandboxSpec::clone(spec));
+        tokio::spawn(async move {
+            while let Some(shared) = shared.upgrade() {
+                let made = match SandboxId::random() {
+                    Ok(id) => shared.make(&id, &spec, &root).await,
+                    Err(error) => Err(error),
+                };
+                match made {
+                    Ok(live) => {
+                        if !shared.pool.put(&kind, live) {
+                            return;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::debug!(?error, "no spare sandbox could be made");
+                        return shared.pool.give_up(&kind);
+                    }
+                }
+            }
+        });
+    }
+
+    async fn make(&self, id: &SandboxId, spec: &SandboxSpec, root: &RootLayout) -> Result<Live> {
+        let walls = self.walls()?.clone();
         let socket = self.places.sockets.join(id.as_str());
         let instance = self.config.instance.as_str();
         let places = usable(&self.host.places, &walls);
@@ -41,7 +80,7 @@ impl Shared {
             id,
             spec,
             instance,
-            root: &root,
+            root,
             places: &places,
             walls: &walls,
             single_id: self.host.pool.is_none(),
@@ -55,21 +94,20 @@ impl Shared {
             persistence: spec.persistence,
             limits: plan::enforced_limits(&spec.limits),
             walls,
-            environment: environment(&root, spec)?,
+            environment: environment(root, spec)?,
             work_directory: spec.work_directory.clone(),
             groups: plan.cgroups.iter().map(|leaf| leaf.directory.clone()).collect(),
             socket: persistent.then_some(socket),
         };
         if persistent {
-            record::write(&self.places.records, &description).map_err(internal)?;
+            record::write(&self.places.records, &description).map_err(not_recorded)?;
         }
         let launcher = self.launcher()?;
         let mut undo = Undo { shared: self, launcher: &launcher, id, armed: true, persistent };
         let meter = Meter::new(&places, instance, id.as_str());
         let live = self.build(&launcher, plan, description, meter).await?;
         undo.armed = false;
-        self.keep(Arc::new(live));
-        Ok(())
+        Ok(live)
     }
 
     async fn build(
@@ -163,6 +201,10 @@ impl Shared {
         let meter = Meter::from_groups(&self.host.places, &description.groups);
         Ok(Some(Live::new(description, meter, channel, process, None).map_err(unreadable)?))
     }
+}
+
+fn not_recorded(cause: std::io::Error) -> Error {
+    Error::internal("the sandbox could not be recorded").with_cause(cause)
 }
 
 /// A creation takes milliseconds; one that has not come to a socket after this is dead.

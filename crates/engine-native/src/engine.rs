@@ -19,6 +19,7 @@ use crate::host::Host;
 use crate::launcher::Configuration;
 use crate::live::{Live, not_found};
 use crate::places::{self, Places};
+use crate::pool::Pool;
 use crate::skeleton::RootLayout;
 use crate::wire::{FromInit, ToInit};
 use crate::{process, record, seccomp};
@@ -30,6 +31,9 @@ pub struct NativeConfig {
     pub instance: InstanceId,
     /// Layers that the operator accepts to be without where the host cannot give them.
     pub allow_missing: BTreeSet<Layer>,
+    /// How many spare sandboxes are kept of each kind that is asked for: worth their memory to a server, not to a
+    /// command that makes one.
+    pub spares: usize,
     /// Layers that are left out on purpose, to show that a test would notice.
     #[cfg(feature = "weaken")]
     pub without: BTreeSet<Layer>,
@@ -50,6 +54,7 @@ pub struct Shared {
     /// Started when the first sandbox is made: most commands only look at those that there are.
     launcher: Mutex<Option<Arc<Launcher>>>,
     layouts: Mutex<Layouts>,
+    pub(crate) pool: Pool,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Live>>>,
     _instance_lock: File,
 }
@@ -69,6 +74,7 @@ impl NativeEngine {
         let walls = host.walls(&config.allow_missing).map(|walls| config.built(walls));
         let walls = walls.map_err(|error| (error.kind(), error.message().to_owned(), error.hint().map(str::to_owned)));
         let shared = Shared {
+            pool: Pool::new(config.spares),
             config,
             host,
             walls,

@@ -10,7 +10,7 @@
 //! - `launcher` carries out the host's half: ids, groups, the clone.
 //! - `jail` carries out the child's half, a list of steps that ends in process 1.
 //! - `init/` is process 1, a static program of its own. Exec is a message to it, kill is its death.
-//! - `engine`, `create`, `process` and `files` are the server's side and implement the `Engine` contract.
+//! - `pool` keeps sandboxes ahead of demand; `engine`, `create`, `process` and `files` are the server's side and implement the `Engine` contract.
 //!
 //! Only `syscall` has unsafe code. Nothing here knows of MCP or HTTP.
 
@@ -29,6 +29,7 @@ mod launcher;
 mod live;
 mod places;
 mod plan;
+mod pool;
 mod process;
 mod record;
 pub mod seccomp;

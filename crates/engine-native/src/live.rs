@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use rustix::process::Signal;
-use sandbox::{Environment, Error, GuestPath, Layer, Limits, Owner, Persistence, Result, SandboxId, SandboxName};
+use sandbox::{
+    Environment, Error, GuestPath, Layer, Limits, Owner, Persistence, Result, SandboxId, SandboxName, SandboxSpec,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 
@@ -55,6 +57,14 @@ impl Live {
     ) -> io::Result<Self> {
         let process = syscall::watch_readable(process)?;
         Ok(Self { description, meter, channel, process, fate, asking: tokio::sync::Mutex::new(()) })
+    }
+
+    /// A spare becomes somebody's.
+    pub fn for_owner(mut self, id: &SandboxId, spec: &SandboxSpec, environment: Environment) -> Self {
+        self.description.id = id.clone();
+        self.description.owner = spec.owner.clone();
+        self.description.environment = environment;
+        self
     }
 
     pub fn id(&self) -> &SandboxId {

@@ -75,6 +75,7 @@ async fn engine(config: &Config, instance: &InstanceId) -> Result<Arc<dyn Engine
                 state_dir: config.state_dir()?.to_owned(),
                 instance: instance.clone(),
                 allow_missing: config.allow_missing.clone(),
+                spares: 0,
             };
             Ok(Arc::new(NativeEngine::start(native).await?))
         }
