@@ -58,24 +58,28 @@ fn overlaid(config: &Config, built_in: Runners) -> Result<Runners> {
     built_in.overlaid_by(&text)
 }
 
-/// The engine first: its launcher comes up while the rest is done here.
 async fn service(config: &Config) -> Result<SandboxService> {
+    service_with_spares(config, 0).await
+}
+
+/// A service that has so many sandboxes made ahead, as a server would.
+pub async fn service_with_spares(config: &Config, spares: usize) -> Result<SandboxService> {
     let instance = InstanceId::random()?;
-    let engine = engine(config, &instance).await?;
+    let engine = engine(config, &instance, spares).await?;
     let mut settings = ServiceSettings::new(config.state_dir()?, instance);
     settings.recovery = Recovery::InBackground;
     settings.runners = overlaid(config, settings.runners)?;
     SandboxService::start(engine, settings).await
 }
 
-async fn engine(config: &Config, instance: &InstanceId) -> Result<Arc<dyn Engine>> {
+async fn engine(config: &Config, instance: &InstanceId, spares: usize) -> Result<Arc<dyn Engine>> {
     match config.engine {
         EngineChoice::Native => {
             let native = NativeConfig {
                 state_dir: config.state_dir()?.to_owned(),
                 instance: instance.clone(),
                 allow_missing: config.allow_missing.clone(),
-                spares: 0,
+                spares,
             };
             Ok(Arc::new(NativeEngine::start(native).await?))
         }

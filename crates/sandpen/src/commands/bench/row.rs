@@ -12,9 +12,12 @@ use sandbox::{
 use super::bundle::Bundle;
 use super::program::{ask, time};
 use crate::config::Config;
+use crate::wiring;
 
 const PRINT: &str = "print(1)";
 const TRUE: &str = "/bin/true";
+/// As many as a server keeps.
+const SPARES: usize = 2;
 
 /// What a row is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +56,14 @@ macro_rules! rows {
 rows! {
     BarePython, "bare-python", Python, "python3 -c 'print(1)', no sandbox";
     SandboxPython, "sandbox-python", Python, "fresh sandbox, cold Python, through the service";
+    SparePython, "spare-python", Python, "the same, sandbox made ahead";
     RunPython, "run-python", Python, "sandpen run python, as a program";
     BubblewrapPython, "bwrap-python", Python, "bubblewrap: namespaces and file tree, no limits, no filter";
     CrunPython, "crun-python", Python, "crun run, without a user namespace";
     RuncPython, "runc-python", Python, "runc run, without a user namespace";
     BareTrue, "bare-true", True, "/bin/true, no sandbox";
     SandboxTrue, "sandbox-true", True, "fresh sandbox, /bin/true, through the service";
+    SpareTrue, "spare-true", True, "the same, sandbox made ahead";
     ExecTrue, "exec-true", True, "/bin/true in a running sandbox";
     BubblewrapTrue, "bwrap-true", True, "bubblewrap, /bin/true";
     Create, "create-destroy", Alone, "make an empty sandbox and remove it";
@@ -68,6 +73,8 @@ rows! {
 #[derive(Debug)]
 pub struct Setting {
     service: SandboxService,
+    /// One that has sandboxes made ahead.
+    keeping: SandboxService,
     owner: Owner,
     /// The interpreter itself, not a shim in front of it: every row starts the same program.
     python: Result<PathBuf>,
@@ -87,14 +94,16 @@ impl Setting {
         let prefix = prefix.filter(|prefix| !prefix.starts_with("/usr") || prefix.starts_with("/usr/local"));
         let ourselves = std::env::current_exe()
             .map_err(|cause| Error::internal("this program does not know where it is").with_cause(cause))?;
+        let keeping = wiring::service_with_spares(config, SPARES).await?;
         let standing = service.create(&owner, SandboxSpec::new(owner.clone())).await?.id;
         let bundle = Bundle::make(python.as_deref().ok(), prefix.as_deref())?;
         let state_dir = config.state_dir()?.to_owned();
         let allow_missing = config.allow_missing.clone();
-        Ok(Self { service, owner, python, prefix, ourselves, state_dir, allow_missing, standing, bundle })
+        Ok(Self { service, keeping, owner, python, prefix, ourselves, state_dir, allow_missing, standing, bundle })
     }
 
     pub async fn clear_away(self) -> Result<()> {
+        self.keeping.shutdown().await?;
         self.service.stop(&self.owner, &self.standing).await
     }
 
@@ -107,16 +116,18 @@ impl Setting {
             Row::BubblewrapTrue => time(self.bubblewrap()?.arg(TRUE), ""),
             Row::CrunPython => self.python().and_then(|_| time(&mut self.bundle.command("crun")?, "1\n")),
             Row::RuncPython => self.python().and_then(|_| time(&mut self.bundle.command("runc")?, "1\n")),
-            Row::SandboxPython => self.fresh(&[self.python_text()?, "-c", PRINT], b"1\n").await,
-            Row::SandboxTrue => self.fresh(&[TRUE], b"").await,
+            Row::SandboxPython => self.fresh(&self.service, &[self.python_text()?, "-c", PRINT], b"1\n").await,
+            Row::SparePython => self.fresh(&self.keeping, &[self.python_text()?, "-c", PRINT], b"1\n").await,
+            Row::SandboxTrue => self.fresh(&self.service, &[TRUE], b"").await,
+            Row::SpareTrue => self.fresh(&self.keeping, &[TRUE], b"").await,
             Row::ExecTrue => {
                 let started = Instant::now();
-                self.exec(&self.standing, &[TRUE], b"").await?;
+                self.exec(&self.service, &self.standing, &[TRUE], b"").await?;
                 Ok(started.elapsed())
             }
             Row::Create => {
                 let started = Instant::now();
-                let id = self.create().await?;
+                let id = self.create(&self.service).await?;
                 self.service.stop(&self.owner, &id).await?;
                 Ok(started.elapsed())
             }
@@ -132,22 +143,22 @@ impl Setting {
     }
 
     /// From the request to the last byte and the exit code; the sandbox is removed after the clock was stopped.
-    async fn fresh(&self, argv: &[&str], expected: &[u8]) -> Result<Duration> {
+    async fn fresh(&self, service: &SandboxService, argv: &[&str], expected: &[u8]) -> Result<Duration> {
         let started = Instant::now();
-        let id = self.create().await?;
-        let done = self.exec(&id, argv, expected).await;
+        let id = self.create(service).await?;
+        let done = self.exec(service, &id, argv, expected).await;
         let took = started.elapsed();
-        self.service.stop(&self.owner, &id).await?;
+        service.stop(&self.owner, &id).await?;
         done.map(|()| took)
     }
 
-    async fn create(&self) -> Result<SandboxId> {
-        self.service.create(&self.owner, SandboxSpec::new(self.owner.clone())).await.map(|sandbox| sandbox.id)
+    async fn create(&self, service: &SandboxService) -> Result<SandboxId> {
+        service.create(&self.owner, SandboxSpec::new(self.owner.clone())).await.map(|sandbox| sandbox.id)
     }
 
-    async fn exec(&self, id: &SandboxId, argv: &[&str], expected: &[u8]) -> Result<()> {
+    async fn exec(&self, service: &SandboxService, id: &SandboxId, argv: &[&str], expected: &[u8]) -> Result<()> {
         let request = ExecRequest::new(argv.iter().copied(), Duration::from_secs(30))?;
-        let captured = self.service.exec(&self.owner, id, request).await?.capture(OutputCaps::default()).await?;
+        let captured = service.exec(&self.owner, id, request).await?.capture(OutputCaps::default()).await?;
         if captured.outcome.status == ExecStatus::Exited(0) && captured.stdout.bytes() == expected {
             return Ok(());
         }
