@@ -22,6 +22,9 @@ use crate::skeleton::{self, RootLayout};
 use crate::wire::FromInit;
 use crate::{places, record};
 
+/// Whoever just got a sandbox is about to start something in it, and goes first.
+const FILL_AFTER: Duration = Duration::from_millis(4);
+
 /// How long the parts of a root are taken to be where they were.
 const LAYOUT_AGE: Duration = Duration::from_secs(2);
 
@@ -51,6 +54,7 @@ impl Shared {
     fn fill_pool(self: &Arc<Self>, kind: Kind, spec: &SandboxSpec, root: RootLayout) {
         let (shared, spec) = (Arc::downgrade(self), SandboxSpec::clone(spec));
         tokio::spawn(async move {
+            tokio::time::sleep(FILL_AFTER).await;
             while let Some(shared) = shared.upgrade() {
                 let made = match SandboxId::random() {
                     Ok(id) => shared.make(&id, &spec, &root).await,
