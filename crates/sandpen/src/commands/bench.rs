@@ -24,7 +24,7 @@ mod sample;
 mod scale;
 
 /// Between two measurements, so that the end of one (namespaces die in the background) is not the start of the next.
-const PAUSE: Duration = Duration::from_millis(3);
+const PAUSE: Duration = Duration::from_millis(12);
 const WARM_UPS: usize = 2;
 
 /// Measure sandboxes on this machine, beside bubblewrap, crun and runc
