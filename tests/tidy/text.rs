@@ -100,13 +100,13 @@ pub const RULES: &[Rule] = &[
         name: "no path of somebody's machine",
         check: machine_paths,
         broken_by: &[
-            ("crates/sandbox/src/lib.rs", "const STATE: &str = \"/root/.local/state\";\n"),
-            ("README.md", "cd /work/main && cargo build\n"),
+            ("crates/sandbox/src/lib.rs", concat!("const STATE: &str = \"/root", "/.local/state\";\n")),
+            ("README.md", "cd /home/carol/src && cargo build\n"),
             ("docs/start.md", "Look in /home/alice/sandpen.\n"),
         ],
         kept_by: &[
             ("README.md", "Code runs in /workspace; /home/user is an example.\n"),
-            ("tests/escape/probe/files.c", "open(\"/proc/1/root/..\");\n"),
+            ("tests/escape/probe/files.c", concat!("open(\"/proc/1/root", "/..\");\n")),
         ],
     },
     Rule {
@@ -182,8 +182,7 @@ fn machine_paths(tree: &Tree) -> Vec<String> {
                 !inside_a_path && is_person(&line[at + prefix.len()..])
             })
         };
-        starts_with("/work/", |_| true)
-            || starts_with("/root/", |_| true)
+        starts_with(concat!("/root", "/"), |_| true)
             || starts_with("/home/", |rest| {
                 let examples = ["user", "sandbox", "ada", "bob", "linuxbrew"];
                 rest.starts_with(|character: char| character.is_ascii_alphanumeric())
