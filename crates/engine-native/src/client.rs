@@ -58,7 +58,7 @@ impl Launcher {
         let channel = Arc::new(Channel::new(channel)?);
         let entries = Entries::default();
         let listener = tokio::spawn(listen(channel.clone(), entries.clone()));
-        Ok(Self { channel, entries, listener, process: Some(process) })
+        Ok(Self { channel, entries, listener, process })
     }
 
     /// Whether it still serves. One that was killed is replaced by the next creation.

@@ -11,7 +11,7 @@ pub use create::STEPS;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -27,7 +27,8 @@ use crate::cgroup;
 use crate::ids::Pool;
 use crate::jail::Failure;
 use crate::plan::{Init, Plan};
-use crate::{syscall, wire};
+use crate::syscall::{self, Forked};
+use crate::wire;
 
 const NAME: &str = "sandpen-launcher";
 
@@ -71,17 +72,38 @@ pub enum FromLauncher {
 #[derive(Debug)]
 pub struct Running {
     pub channel: OwnedFd,
-    pub process: Child,
+    /// To be waited for by a program that lives on; one that was started ahead ends with its short-lived parent.
+    pub process: Option<Child>,
 }
 
 /// One that was started ahead of its use.
 static AHEAD: Mutex<Option<Running>> = Mutex::new(None);
 
-/// Start a launcher for the engine that this process is about to start. Worth it for programs that live for
-/// milliseconds: it gets ready while they read their configuration.
+/// Start a launcher for the engine that this process is about to start, by a fork alone. For programs that live for
+/// milliseconds: it is ready before they have read their configuration.
+///
+/// Must be called before any thread exists: then the child may go on as a single-threaded program. What it inherits in
+/// memory is the caller's own command line and environment, which no sandbox sees, because process 1 is a program of its
+/// own with an empty environment. A server starts its launcher by re-execution instead.
 pub fn start_ahead() {
-    // What fails here is tried again, and told, when the launcher is needed.
-    *AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = spawn().ok();
+    let Ok((ours, theirs)) = pair() else { return };
+    match syscall::fork() {
+        Ok(Forked::Child) => {
+            drop(ours);
+            syscall::close_all_but(3, &mut [theirs.as_raw_fd()]);
+            syscall::exit_now(main(Ok(theirs)));
+        }
+        Ok(Forked::Parent(_)) => {
+            let running = Running { channel: ours, process: None };
+            *AHEAD.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
+        }
+        // Tried again, and told, when the launcher is needed.
+        Err(_) => {}
+    }
+}
+
+fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
 pub fn start(configuration: Configuration) -> io::Result<Running> {
@@ -92,27 +114,30 @@ pub fn start(configuration: Configuration) -> io::Result<Running> {
 }
 
 fn spawn() -> io::Result<Running> {
-    let (ours, theirs) =
-        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let (ours, theirs) = pair()?;
     let mut command = Command::new("/proc/self/exe");
     command.arg0(NAME).env_clear().current_dir("/").stdin(Stdio::from(theirs)).stdout(Stdio::null());
     if let Some(step) = cfg!(feature = "weaken").then(|| std::env::var_os(crate::crash::VARIABLE)).flatten() {
         command.env(crate::crash::VARIABLE, step);
     }
-    Ok(Running { channel: ours, process: command.spawn()? })
+    Ok(Running { channel: ours, process: Some(command.spawn()?) })
 }
 
 /// Must be the first call of any program that uses this engine: in the launcher it never returns.
 pub fn main_if_asked() {
     if std::env::args_os().next().is_some_and(|name| name == NAME) {
-        let code = match serve() {
-            Ok(()) => 0,
-            Err(error) => {
-                eprintln!("sandpen-launcher: {error}");
-                1
-            }
-        };
-        syscall::exit_now(code);
+        let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
+        syscall::exit_now(main(channel.map_err(io::Error::from)));
+    }
+}
+
+fn main(channel: io::Result<OwnedFd>) -> i32 {
+    match channel.and_then(serve) {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("{NAME}: {error}");
+            1
+        }
     }
 }
 
@@ -141,13 +166,14 @@ struct Sandbox {
     socket: Option<PathBuf>,
 }
 
-fn serve() -> io::Result<()> {
+fn serve(channel: OwnedFd) -> io::Result<()> {
     rustix::process::setsid().ok();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     raise_descriptor_limit();
-    let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
+    // Nothing of the caller's may stay open: whoever reads its output waits for the last copy to close.
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
+    rustix::stdio::dup2_stdout(&null)?;
     syscall::close_on_exec_from(3)?;
     let init = sealed_init()?;
     let configuration = match wire::receive(channel.as_fd())? {
