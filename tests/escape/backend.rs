@@ -121,7 +121,7 @@ async fn measure(lab: &Lab, sandbox: &Sandbox, limits: &Limits) -> Result<BTreeM
     let table = mounts::of(&process.pid.to_string());
     let own = |kind: &str| posture.get(&format!("namespace {kind}")) == "its own";
     let capabilities = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
-    let group = |files: &[&str]| cgroups::value(sandbox.id.as_str(), files);
+    let group = |files: &[&str]| cgroups::value(process, files);
     let quota = group(&["cpu.max", "cpu.cfs_quota_us"]).and_then(|text| text.split(' ').next()?.parse::<i64>().ok());
     let host_root = std::fs::metadata("/").map(|stat| (stat.dev(), stat.ino()))?;
     let shows_host = table.iter().any(|mount| {

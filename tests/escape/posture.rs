@@ -105,10 +105,10 @@ impl Posture {
     }
 
     /// The bounds of the sandbox's control group, in the words of either version.
-    pub fn groups(sandbox: &str) -> Self {
+    pub fn groups(process: &Process) -> Self {
         // Version 2 names the period beside the quota.
         let first = |text: String| text.split(' ').next().map(str::to_owned);
-        let of = |files: &[&str]| cgroups::value(sandbox, files).and_then(first).unwrap_or_else(|| "none".to_owned());
+        let of = |files: &[&str]| cgroups::value(process, files).and_then(first).unwrap_or_else(|| "none".to_owned());
         let fields = [
             ("memory limit", of(&["memory.max", "memory.limit_in_bytes"])),
             ("process limit", of(&["pids.max"])),

@@ -2,19 +2,28 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use sandbox::{Layer, Owner, SandboxSpec, TerminalSize};
+use sandbox::{Layer, TerminalSize};
 use sandpen_tests::check::{About, Check, Control, Finding};
 use sandpen_tests::lab::{Lab, Sandbox, missing};
 use sandpen_tests::probe::Findings;
 use sandpen_tests::processes::{NAMESPACES, Process, companions};
 use sandpen_tests::{Result, is_root};
+use tempfile::TempDir;
 
 use crate::posture::{IdMap, Posture};
 
-pub const CHECKS: &[&dyn Check] =
-    &[&PostureIsGolden, &SeesProcesses, &TouchesProcesses, &OpensHelpers, &InjectsInput, &ExecIsNotWeaker];
+pub const CHECKS: &[&dyn Check] = &[
+    &PostureIsGolden,
+    &SpareIsGolden,
+    &SeesProcesses,
+    &TouchesProcesses,
+    &OpensHelpers,
+    &InjectsInput,
+    &ExecIsNotWeaker,
+];
 
 const GOLDEN_ROOT: &str = include_str!("golden/posture.txt");
 const GOLDEN_ORDINARY: &str = include_str!("golden/posture-ordinary-user.txt");
@@ -24,8 +33,7 @@ struct PostureIsGolden;
 
 impl PostureIsGolden {
     /// The first process, a command, its fork and its thread, and a command after four execs and two forks.
-    async fn record(lab: &Lab) -> Result<String> {
-        let (_tree, sandbox) = lab.small_sandbox(SandboxSpec::new(Owner::local())).await?;
+    async fn record(lab: &Lab, sandbox: Sandbox) -> Result<String> {
         let held = sandbox.hold(1, 1).await?;
         let chained = sandbox.hold_after(&["again", "4"], 0, 0).await?;
         // Without a pid namespace there is none.
@@ -52,7 +60,7 @@ impl PostureIsGolden {
             .collect();
         text.extend(helpers);
         text += &Posture::mounts(&held.process).text("sandbox");
-        text += &Posture::groups(sandbox.id.as_str()).text("sandbox");
+        text += &Posture::groups(&held.process).text("sandbox");
         text += &format!("siblings: {}\n", siblings(lab, &held.process).await?);
         held.release().await?;
         chained.release().await?;
@@ -121,9 +129,9 @@ impl Check for PostureIsGolden {
     }
 
     async fn run(&self, lab: &Lab) -> Result<Finding> {
-        let found = Self::record(lab).await?;
-        let (golden, name) =
-            if is_root() { (GOLDEN_ROOT, "posture.txt") } else { (GOLDEN_ORDINARY, "posture-ordinary-user.txt") };
+        let tree = lab.small_tree()?;
+        let found = Self::record(lab, lab.small_sandbox(&tree).await?).await?;
+        let name = if is_root() { "posture.txt" } else { "posture-ordinary-user.txt" };
         if std::env::var_os("SANDPEN_TEST_BLESS").is_some() && lab.without.is_empty() {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("escape/golden").join(name);
             if std::fs::write(path, &found).is_err() {
@@ -131,12 +139,72 @@ impl Check for PostureIsGolden {
             }
             return Ok(Finding::Skip("the record was written, run again".to_owned()));
         }
-        let expected = |line: &&str| !depends_on_missing(line);
-        let lost = golden.lines().filter(expected).filter(|line| !found.lines().any(|other| other == *line));
-        let extra = found.lines().filter(expected).filter(|line| !golden.lines().any(|other| other == *line));
-        let breaches: Vec<String> =
-            lost.map(|line| format!("not: {line}")).chain(extra.map(|line| format!("but: {line}"))).collect();
-        Ok(Finding::from_breaches(&breaches, format!("{} lines equal", golden.lines().count())))
+        Ok(compare_with(golden(), &found))
+    }
+}
+
+fn golden() -> &'static str {
+    if is_root() { GOLDEN_ROOT } else { GOLDEN_ORDINARY }
+}
+
+fn compare_with(golden: &str, found: &str) -> Finding {
+    let expected = |line: &&str| !depends_on_missing(line);
+    let lost = golden.lines().filter(expected).filter(|line| !found.lines().any(|other| other == *line));
+    let extra = found.lines().filter(expected).filter(|line| !golden.lines().any(|other| other == *line));
+    let breaches: Vec<String> =
+        lost.map(|line| format!("not: {line}")).chain(extra.map(|line| format!("but: {line}"))).collect();
+    Finding::from_breaches(&breaches, format!("{} lines equal", golden.lines().count()))
+}
+
+/// A sandbox that was made ahead must stand like one that was not.
+struct SpareIsGolden;
+
+impl SpareIsGolden {
+    /// The second sandbox of a kind, made before anybody asked for it.
+    async fn spare(lab: &Lab, tree: &TempDir) -> Result<Sandbox> {
+        lab.small_sandbox(tree).await?.end().await?;
+        // The start of a process is told in hundredths of a second since the machine started.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let uptime = std::fs::read_to_string("/proc/uptime")?;
+        let seconds: f64 = uptime.split(' ').next().and_then(|text| text.parse().ok()).ok_or("no uptime")?;
+        let asked = (seconds * 100.0) as u64;
+        let sandbox = lab.small_sandbox(tree).await?;
+        let held = sandbox.hold(0, 0).await?;
+        let started = init_of(&held.process)?.started;
+        held.release().await?;
+        if started + 10 > asked {
+            return Err("no sandbox was made ahead".into());
+        }
+        Ok(sandbox)
+    }
+}
+
+#[async_trait]
+impl Check for SpareIsGolden {
+    fn about(&self) -> About {
+        About {
+            id: "PN-01-spare",
+            tries: "reads the same of a sandbox that was made ahead of demand",
+            stopped_by: "one way to make a sandbox: the same plan",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Instrument]
+    }
+
+    async fn run(&self, _lab: &Lab) -> Result<Finding> {
+        let lab = Lab::with_spares(&[], 2).await?;
+        let tree = lab.small_tree()?;
+        let found = PostureIsGolden::record(&lab, Self::spare(&lab, &tree).await?).await?;
+        Ok(compare_with(golden(), &found))
+    }
+
+    async fn instrument(&self, _lab: &Lab) -> Result<Finding> {
+        let lab = Lab::with_spares(&[Layer::NoNewPrivileges], 2).await?;
+        let tree = lab.small_tree()?;
+        let found = PostureIsGolden::record(&lab, Self::spare(&lab, &tree).await?).await?;
+        Ok(compare_with(golden(), &found))
     }
 }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::mounts;
+use crate::processes::Process;
 
 /// Where hierarchies are mounted.
 pub fn hierarchies() -> Vec<PathBuf> {
@@ -32,10 +33,15 @@ fn collect(directory: &Path, mark: &str, inside: bool, found: &mut Vec<PathBuf>)
     }
 }
 
-/// A control file of the group of `sandbox`, from whichever hierarchy has it.
-pub fn value(sandbox: &str, files: &[&str]) -> Option<String> {
-    marked(sandbox)
-        .iter()
+/// A control file of the group that `process` is in, from whichever hierarchy has it.
+pub fn value(process: &Process, files: &[&str]) -> Option<String> {
+    let membership = process.text("cgroup");
+    let paths = membership.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let groups =
+        paths.flat_map(|path| hierarchies().into_iter().map(move |top| top.join(path.trim_start_matches('/'))));
+    // The top has no limits, and a program in it is in no group of ours.
+    let below_the_top = groups.filter(|group| !hierarchies().contains(group));
+    below_the_top
         .flat_map(|group| files.iter().map(move |file| group.join(file)))
         .find_map(|file| fs::read_to_string(file).ok())
         .map(|text| text.trim().to_owned())

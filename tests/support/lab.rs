@@ -48,6 +48,11 @@ pub struct Lab {
 
 impl Lab {
     pub async fn start(without: &[Layer]) -> Result<Self> {
+        Self::with_spares(without, 0).await
+    }
+
+    /// With so many sandboxes made ahead of each kind that was asked for.
+    pub async fn with_spares(without: &[Layer], spares: usize) -> Result<Self> {
         let missing = match MISSING.get() {
             Some(missing) => missing.clone(),
             None => {
@@ -55,10 +60,10 @@ impl Lab {
                 MISSING.get_or_init(|| found).clone()
             }
         };
-        Self::with(&missing, without).await
+        Self::with(&missing, without, spares).await
     }
 
-    async fn with(allow_missing: &BTreeSet<Layer>, without: &[Layer]) -> Result<Self> {
+    async fn with(allow_missing: &BTreeSet<Layer>, without: &[Layer], spares: usize) -> Result<Self> {
         let state = shared_state()?;
         let instance = InstanceId::random()?;
         let without: BTreeSet<Layer> = without.iter().copied().collect();
@@ -66,7 +71,7 @@ impl Lab {
             state_dir: state.path().to_owned(),
             instance: instance.clone(),
             allow_missing: allow_missing.clone(),
-            spares: 0,
+            spares,
             without: without.clone(),
         })
         .await?;
@@ -99,13 +104,17 @@ impl Lab {
         Ok(Sandbox { engine: self.engine.clone(), id, probe: PROBE })
     }
 
-    /// A sandbox of a small root tree that holds nothing but the probe: the same on every machine.
-    pub async fn small_sandbox(&self, mut spec: SandboxSpec) -> Result<(TempDir, Sandbox)> {
-        let tree = root_tree(&self.probe)?;
-        spec.image = Image::Directory(tree.path().to_owned());
-        let mut sandbox = self.bare_sandbox_of(spec).await?;
+    /// A root tree that holds nothing but the probe: the same on every machine.
+    pub fn small_tree(&self) -> Result<TempDir> {
+        root_tree(&self.probe)
+    }
+
+    /// A sandbox of such a tree.
+    pub async fn small_sandbox(&self, tree: &TempDir) -> Result<Sandbox> {
+        let image = Image::Directory(tree.path().to_owned());
+        let mut sandbox = self.bare_sandbox_of(SandboxSpec { image, ..SandboxSpec::new(Owner::local()) }).await?;
         sandbox.probe = "/bin/probe";
-        Ok((tree, sandbox))
+        Ok(sandbox)
     }
 }
 
@@ -164,7 +173,7 @@ pub fn missing() -> BTreeSet<Layer> {
 }
 
 async fn find_missing() -> Result<BTreeSet<Layer>> {
-    let complete = Lab::with(&BTreeSet::new(), &[]).await?;
+    let complete = Lab::with(&BTreeSet::new(), &[], 0).await?;
     let id = SandboxId::random()?;
     match complete.engine.create(&id, &SandboxSpec::new(Owner::local())).await {
         Ok(()) => {
@@ -177,7 +186,7 @@ async fn find_missing() -> Result<BTreeSet<Layer>> {
         Err(error) => return Err(error.into()),
     }
     drop(complete);
-    let lenient = Lab::with(&MAY_BE_MISSING.iter().copied().collect(), &[]).await?;
+    let lenient = Lab::with(&MAY_BE_MISSING.iter().copied().collect(), &[], 0).await?;
     lenient.engine.create(&id, &SandboxSpec::new(Owner::local())).await?;
     let missing = lenient.engine.isolation(&id).await?.missing();
     lenient.engine.destroy(&id).await?;

@@ -30,7 +30,7 @@ struct Machine {
 const STAGES: &[Stage] = &[
     Stage { name: "format", run: format },
     Stage { name: "clippy", run: clippy },
-    Stage { name: "tidy", run: |_| tests_of("sandpen-tests", &["--test", "tidy"]) },
+    Stage { name: "tidy", run: |_| tests_of("sandpen-tests", &["--lib", "--test", "tidy"]) },
     Stage { name: "unit", run: unit },
     Stage { name: "engine-fake", run: |_| integration_tests("sandpen-sandbox") },
     Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
