@@ -1,5 +1,6 @@
 //! Limits, one sandbox at a time: memory, disk, descriptors, processor.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -180,12 +181,15 @@ impl Check for Descriptors {
         let mut greedy = Command::new(&probe);
         as_somebody(greedy.args(["kernel-objects", "1000", "3000"]).stdout(Stdio::piped()));
         let mut taking = greedy.spawn()?;
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // It tells what it holds before it waits.
+        let mut said = BufReader::new(taking.stdout.take().ok_or("no output")?);
+        said.read_line(&mut String::new())?;
         let mut neighbour = Command::new(&probe);
         as_somebody(neighbour.args(["kernel-objects", "8"]));
         let found = Findings::parse(&String::from_utf8_lossy(&neighbour.output()?.stdout));
         taking.kill()?;
         taking.wait()?;
+        drop(said);
         let short = found.number("inotify").filter(|count| *count < 8).map(|count| format!("{count} watches of 8"));
         Ok(Finding::from_breaches(&short.into_iter().collect::<Vec<_>>(), "all it wants"))
     }

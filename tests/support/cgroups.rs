@@ -36,13 +36,47 @@ fn collect(directory: &Path, mark: &str, inside: bool, found: &mut Vec<PathBuf>)
 /// A control file of the group that `process` is in, from whichever hierarchy has it.
 pub fn value(process: &Process, files: &[&str]) -> Option<String> {
     let membership = process.text("cgroup");
-    let paths = membership.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-    let groups =
-        paths.flat_map(|path| hierarchies().into_iter().map(move |top| top.join(path.trim_start_matches('/'))));
-    // The top has no limits, and a program in it is in no group of ours.
-    let below_the_top = groups.filter(|group| !hierarchies().contains(group));
-    below_the_top
+    let table = mounts::of("self");
+    membership
+        .lines()
+        .filter_map(|line| group_of(line, &table))
         .flat_map(|group| files.iter().map(move |file| group.join(file)))
         .find_map(|file| fs::read_to_string(file).ok())
         .map(|text| text.trim().to_owned())
+}
+
+/// The directory that a line `number:controllers:path` of `/proc/PID/cgroup` means. At the top there are no limits.
+fn group_of(line: &str, table: &[mounts::Mount]) -> Option<PathBuf> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (controllers, path) = (fields.next()?, fields.next()?.trim_start_matches('/'));
+    let is_there = |mount: &&mounts::Mount| match mount.kind.as_str() {
+        "cgroup" => controllers.split(',').any(|name| mount.filesystem_options.iter().any(|option| option == name)),
+        "cgroup2" => controllers.is_empty(),
+        _ => false,
+    };
+    let top = &table.iter().find(is_there)?.point;
+    (!path.is_empty()).then(|| Path::new(top).join(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_means_a_directory_of_its_own_hierarchy() {
+        let table: Vec<mounts::Mount> = [
+            "1 1 0:1 / /groups/cpu rw - cgroup cgroup rw,cpu,cpuacct",
+            "1 1 0:1 / /groups/memory rw - cgroup cgroup rw,memory",
+            "1 1 0:1 / /groups/unified rw - cgroup2 cgroup2 rw",
+        ]
+        .iter()
+        .filter_map(|line| mounts::Mount::parse(line))
+        .collect();
+        let group = |line: &str| group_of(line, &table).map(|path| path.display().to_string());
+        assert_eq!(group("4:memory:/a/b").as_deref(), Some("/groups/memory/a/b"));
+        assert_eq!(group("3:cpu,cpuacct:/a").as_deref(), Some("/groups/cpu/a"));
+        assert_eq!(group("0::/a").as_deref(), Some("/groups/unified/a"));
+        assert_eq!(group("4:memory:/"), None);
+        assert_eq!(group("9:pids:/a"), None);
+    }
 }
