@@ -1,1 +1,28 @@
-//! What a model can ask for.
+//! What a model can ask for: our tools, each one typed value, and the resources and prompts that go with them.
+//!
+//! Knows nothing of MCP libraries and transports, nothing of engines, and has no state of its own: what lasts is the
+//! service's.
+
+pub mod call;
+pub mod catalog;
+pub mod content;
+pub mod error;
+pub mod policy;
+pub mod prompts;
+pub mod resources;
+pub mod schema;
+pub mod select;
+pub mod tool;
+
+mod mime;
+mod results;
+mod text;
+mod uri;
+
+pub use call::{Call, HostFiles, Progress, Silent};
+pub use catalog::Catalog;
+pub use content::{Content, Output, ResourceLink};
+pub use error::tell;
+pub use policy::{Ceiling, Policy};
+pub use select::{Selection, Toolset};
+pub use tool::{Hints, Tool};

@@ -1,0 +1,69 @@
+//! What a tool is given with each call, besides its arguments.
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use sandbox::{GuestPath, Owner, Result, SandboxId, SandboxService};
+use tokio_util::sync::CancellationToken;
+
+use crate::policy::Policy;
+
+/// One call: who asks, what serves, and how to tell that the caller is gone.
+#[derive(Clone)]
+pub struct Call {
+    pub service: SandboxService,
+    pub owner: Owner,
+    pub policy: Arc<Policy>,
+    pub host_files: Option<Arc<dyn HostFiles>>,
+    pub progress: Arc<dyn Progress>,
+    /// The caller no longer wants an answer: what the call started is to be ended.
+    pub cancelled: CancellationToken,
+}
+
+/// Where news of a call that goes on are sent. Must not block: a client that reads slowly misses some.
+pub trait Progress: Send + Sync {
+    /// Whether anybody listens; news that nobody reads need not be made.
+    fn is_wanted(&self) -> bool;
+
+    /// Something new, in words: usually lines that the program has written.
+    fn report(&self, message: &str);
+}
+
+/// For callers that do not listen.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn is_wanted(&self) -> bool {
+        false
+    }
+
+    fn report(&self, _message: &str) {}
+}
+
+/// Copies between sandboxes and the places of the host that the operator opened, and no others.
+#[async_trait]
+pub trait HostFiles: Send + Sync {
+    /// The opened places, as the operator named them.
+    fn roots(&self) -> Vec<String>;
+
+    async fn copy_in(&self, call: &Call, host: &str, id: &SandboxId, guest: &GuestPath) -> Result<Copied>;
+
+    async fn copy_out(&self, call: &Call, id: &SandboxId, guest: &GuestPath, host: &str) -> Result<Copied>;
+}
+
+/// What a copy came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Copied {
+    pub files: u64,
+    pub bytes: u64,
+    /// Links that lead out, devices, sockets: never copied.
+    pub skipped: u64,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}

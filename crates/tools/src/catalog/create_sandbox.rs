@@ -1,0 +1,118 @@
+//! `create_sandbox`: a computer that stays between calls.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sandbox::{ByteSize, Environment, Error, Lifetime, Limits, Persistence, Result, SandboxSpec};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::list_sandboxes::SandboxObject;
+use crate::call::Call;
+use crate::content::Content;
+use crate::policy::Policy;
+use crate::select::Toolset;
+use crate::tool::{Answer, Definition, Hints, Tool};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// A name of your choice, unique among your sandboxes, that can stand in for the id: lower-case letters, digits
+    /// and dashes.
+    name: Option<String>,
+    /// Processors, for example 0.5 or 2. Default 1.
+    #[schemars(range(min = 0.01))]
+    cpus: Option<f64>,
+    /// Memory in MiB; files count too. Default 512.
+    #[schemars(range(min = 8))]
+    memory_mb: Option<u32>,
+    /// Room for files in MiB, within the memory. Default 1024.
+    #[schemars(range(min = 1))]
+    disk_mb: Option<u32>,
+    /// Processes and threads at once. Default 128.
+    #[schemars(range(min = 4))]
+    processes: Option<u32>,
+    /// Ends after so many seconds without use. Default 600.
+    #[schemars(range(min = 1))]
+    idle_timeout_s: Option<u32>,
+    /// Ends after so many seconds, used or not. Default: no such end.
+    #[schemars(range(min = 1))]
+    max_lifetime_s: Option<u32>,
+    /// Outlive this server, until it is stopped or idle for too long. Default false.
+    #[serde(default)]
+    persist: bool,
+    /// Environment variables for everything that runs in it.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+}
+
+pub fn tool(policy: &Policy) -> Tool {
+    let description = format!(
+        "Make a sandbox, a private Linux computer that keeps its files between calls, and get its sandbox_id for the \
+         other tools. Not needed for a single run: run_code without sandbox_id makes one and ends it. It has no \
+         network, starts with an empty work directory, and ends when it was not used for {} minutes. Call \
+         stop_sandbox when you are done.",
+        policy.lifetime.idle.as_secs() / 60,
+    );
+    let definition = Definition {
+        name: "create_sandbox",
+        title: "Create a sandbox",
+        description,
+        toolset: Toolset::Sandboxes,
+        hints: Hints { read_only: false, destructive: false, idempotent: false, open_world: false },
+    };
+    Tool::new(definition, create)
+}
+
+async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject>> {
+    let spec = spec(&call, &arguments)?;
+    let sandbox = tokio::select! {
+        created = call.service.create(&call.owner, spec) => created?,
+        () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
+    };
+    let value = SandboxObject::from(&sandbox);
+    let text = format!("created sandbox {}; work directory {}", value.sandbox_id, value.work_directory);
+    Ok(Answer { content: vec![Content::Text(text)], value })
+}
+
+fn spec(call: &Call, arguments: &Arguments) -> Result<SandboxSpec> {
+    let policy = &call.policy;
+    let defaults = policy.limits;
+    let mebibytes = |count: u32| ByteSize::mebibytes(count.into());
+    let limits = Limits {
+        cpu_millis: arguments.cpus.map_or(Ok(defaults.cpu_millis), millis)?,
+        memory: arguments.memory_mb.map_or(defaults.memory, mebibytes),
+        disk: arguments.disk_mb.map_or(defaults.disk, mebibytes),
+        processes: arguments.processes.unwrap_or(defaults.processes),
+        ..defaults
+    };
+    let seconds = |count: u32| Duration::from_secs(count.into());
+    Ok(SandboxSpec {
+        image: policy.image.clone(),
+        limits: policy.ceiling.admit(limits)?,
+        lifetime: Lifetime {
+            idle: arguments.idle_timeout_s.map_or(policy.lifetime.idle, seconds),
+            total: arguments.max_lifetime_s.map(seconds).or(policy.lifetime.total),
+        },
+        persistence: if arguments.persist { Persistence::Persistent } else { Persistence::Ephemeral },
+        name: arguments.name.as_deref().map(str::parse).transpose()?,
+        environment: policy.environment.clone().overlaid_by(&environment(&arguments.env)?),
+        ..SandboxSpec::new(call.owner.clone())
+    })
+}
+
+pub fn environment(pairs: &BTreeMap<String, String>) -> Result<Environment> {
+    let mut environment = Environment::default();
+    for (name, value) in pairs {
+        environment.insert(name, value)?;
+    }
+    Ok(environment)
+}
+
+fn millis(cpus: f64) -> Result<u32> {
+    let millis = (cpus * 1000.0).round();
+    if millis >= 1.0 && millis <= f64::from(u32::MAX) {
+        return Ok(millis as u32);
+    }
+    Err(Error::invalid_input("cpus must be more than 0, for example 0.5 or 2"))
+}

@@ -1,0 +1,169 @@
+//! `read_file`: text as text, images as images, anything else as bytes.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use sandbox::{ByteRange, Error, GuestPath, Result};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncReadExt;
+
+use super::target;
+use super::write_file::Encoding;
+use crate::call::Call;
+use crate::content::{Content, ResourceLink};
+use crate::mime;
+use crate::results::IMAGE_BYTES;
+use crate::select::Toolset;
+use crate::text;
+use crate::tool::{Answer, Definition, Hints, Tool};
+use crate::uri;
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The sandbox's id or name.
+    sandbox_id: String,
+    /// The file; a relative path starts at the work directory.
+    path: String,
+    /// The byte to start at. Default 0.
+    #[serde(default)]
+    offset: u64,
+    /// The most bytes to read. Default 32768, which is also the most of a file that is not an image.
+    #[schemars(range(min = 1))]
+    length: Option<u64>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct FileObject {
+    path: String,
+    mime_type: &'static str,
+    /// Of the whole file.
+    bytes: u64,
+    uri: String,
+    /// Where the next part begins, when there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<u64>,
+    /// How content is written; absent for images, which come as an image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    encoding: Option<Encoding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content: Option<String>,
+}
+
+pub fn tool() -> Tool {
+    let definition = Definition {
+        name: "read_file",
+        title: "Read a file",
+        description:
+            "Read a file of a sandbox: text as text, PNG, JPEG, GIF, WebP and SVG as an image, other bytes as \
+                      base64. Large files are read in parts, with offset and length; next_offset says how to go on."
+                .to_owned(),
+        toolset: Toolset::Files,
+        hints: Hints { read_only: true, destructive: false, idempotent: true, open_world: false },
+    };
+    Tool::new(definition, read)
+}
+
+async fn read(call: Call, arguments: Arguments) -> Result<Answer<FileObject>> {
+    let target = target::file(&call, &arguments.sandbox_id, &arguments.path).await?;
+    let most = arguments.length.unwrap_or(text::PART).clamp(1, text::PART);
+    let whole_image = arguments.offset == 0 && arguments.length.is_none();
+    let wanted = if whole_image { IMAGE_BYTES.max(most) } else { most };
+    let file = target.files.read(&target.path, ByteRange { offset: arguments.offset, length: Some(wanted) }).await?;
+    let mut bytes = Vec::new();
+    let mut stream = file.stream.take(wanted);
+    let lost = |cause| Error::unavailable("the file could not be read to its end").with_cause(cause);
+    // An image is read whole, anything else only as far as it is shown.
+    (&mut stream).take(most).read_to_end(&mut bytes).await.map_err(lost)?;
+    let image = mime::image(target.path.file_name().unwrap_or_default(), &bytes);
+    let total = file.stat.bytes;
+    let mut value = FileObject {
+        path: target.path.to_string_lossy().into_owned(),
+        mime_type: image.unwrap_or_else(|| mime::by_name(target.path.as_bytes())),
+        bytes: total,
+        uri: uri::file(&target.sandbox.id, &target.path),
+        next_offset: None,
+        encoding: None,
+        content: None,
+    };
+    if let Some(mime_type) = image.filter(|_| whole_image) {
+        let block = if total <= IMAGE_BYTES {
+            stream.read_to_end(&mut bytes).await.map_err(lost)?;
+            Content::Image { mime_type, bytes }
+        } else {
+            Content::Link(link(&value, &target.path))
+        };
+        return Ok(Answer { content: vec![Content::Text(heading(&value)), block], value });
+    }
+    let more_follows = arguments.offset + (bytes.len() as u64) < total;
+    let (shown, encoding) = show(&mut bytes, more_follows);
+    let end = arguments.offset + bytes.len() as u64;
+    value.next_offset = (end < total && !bytes.is_empty()).then_some(end);
+    if encoding == Encoding::Text {
+        value.mime_type = mime::of_text(target.path.as_bytes());
+    }
+    value.encoding = Some(encoding);
+    value.content = Some(shown.clone());
+    let mut content = vec![Content::Text(shown)];
+    if let Some(next) = value.next_offset {
+        content.push(Content::Text(format!(
+            "[bytes {} to {next} of {total}; call read_file with offset {next} for more]",
+            arguments.offset
+        )));
+    }
+    Ok(Answer { content, value })
+}
+
+/// Text as far as it is text; a character that the end cuts through belongs to the next part.
+fn show(bytes: &mut Vec<u8>, more_follows: bool) -> (String, Encoding) {
+    let cut = match std::str::from_utf8(bytes) {
+        Ok(_) => Some(bytes.len()),
+        Err(error) if more_follows && error.error_len().is_none() => Some(error.valid_up_to()),
+        Err(_) => None,
+    };
+    match cut {
+        Some(length) if !bytes[..length].contains(&0) => {
+            bytes.truncate(length);
+            let keep = text::encoded_prefix(&String::from_utf8_lossy(bytes), text::PART as usize * 2);
+            bytes.truncate(keep);
+            (String::from_utf8_lossy(bytes).into_owned(), Encoding::Text)
+        }
+        Some(_) | None => (BASE64_STANDARD.encode(&bytes), Encoding::Base64),
+    }
+}
+
+fn heading(file: &FileObject) -> String {
+    format!("{} ({}, {} bytes)", file.path, file.mime_type, file.bytes)
+}
+
+fn link(file: &FileObject, path: &GuestPath) -> ResourceLink {
+    ResourceLink {
+        uri: file.uri.clone(),
+        name: String::from_utf8_lossy(path.file_name().unwrap_or_default()).into_owned(),
+        mime_type: file.mime_type,
+        bytes: file.bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_character_on_the_edge_is_left_for_the_next_part() {
+        let mut bytes = "aä".as_bytes()[..2].to_vec();
+        assert_eq!(show(&mut bytes, true), ("a".to_owned(), Encoding::Text));
+        assert_eq!(bytes.len(), 1);
+        let mut bytes = "aä".as_bytes()[..2].to_vec();
+        assert_eq!(show(&mut bytes, false).1, Encoding::Base64);
+    }
+
+    #[test]
+    fn what_grows_when_it_is_written_down_is_cut_earlier() {
+        let mut bytes = vec![1; text::PART as usize];
+        let (shown, encoding) = show(&mut bytes, false);
+        assert_eq!(encoding, Encoding::Text);
+        assert!(serde_json::to_string(&shown).unwrap().len() <= text::PART as usize * 2 + 16);
+        assert_eq!(shown.len(), bytes.len());
+    }
+}

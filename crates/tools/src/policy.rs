@@ -1,0 +1,120 @@
+//! What the operator allows and what a call gets that does not ask.
+
+use std::time::Duration;
+
+use sandbox::{ByteSize, Environment, Error, Image, Lifetime, Limits, Result};
+
+/// Decided once, when the server starts.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    pub image: Image,
+    pub limits: Limits,
+    pub ceiling: Ceiling,
+    pub lifetime: Lifetime,
+    pub environment: Environment,
+    /// For a run that names no time-out.
+    pub timeout: Duration,
+    pub longest_timeout: Duration,
+    /// How long a call waits for its run before it is answered with a job.
+    pub wait: Duration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            image: Image::Host,
+            limits: Limits::default(),
+            ceiling: Ceiling::default(),
+            lifetime: Lifetime::default(),
+            environment: Environment::default(),
+            timeout: Duration::from_secs(30),
+            longest_timeout: Duration::from_secs(30 * 60),
+            // Many clients give up after a minute, and an answer must reach them before that.
+            wait: Duration::from_secs(50),
+        }
+    }
+}
+
+/// The most that a model may ask for, whatever it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ceiling {
+    pub cpu_millis: u32,
+    pub memory: ByteSize,
+    pub processes: u32,
+    pub disk: ByteSize,
+}
+
+impl Default for Ceiling {
+    fn default() -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self {
+            cpu_millis: u32::try_from(processors * 1000).unwrap_or(u32::MAX),
+            memory: ByteSize::mebibytes(4 * 1024),
+            processes: 1024,
+            disk: ByteSize::mebibytes(8 * 1024),
+        }
+    }
+}
+
+impl Ceiling {
+    /// Refuses rather than cuts: a model that asked for more must know that it did not get it.
+    pub fn admit(&self, limits: Limits) -> Result<Limits> {
+        let at_most = |what: &str, asked: u64, most: u64, shown: String| {
+            if asked <= most {
+                return Ok(());
+            }
+            Err(Error::limit_exceeded(format!("that is more {what} than this server gives"))
+                .with_hint(format!("ask for at most {shown}")))
+        };
+        let Self { cpu_millis, memory, processes, disk } = *self;
+        at_most(
+            "processor time",
+            limits.cpu_millis.into(),
+            cpu_millis.into(),
+            format!("{} cpus", f64::from(cpu_millis) / 1000.0),
+        )?;
+        at_most("memory", limits.memory.bytes(), memory.bytes(), format!("{} memory_mb", memory.bytes() >> 20))?;
+        at_most("processes", limits.processes.into(), processes.into(), format!("{processes} processes"))?;
+        at_most("disk", limits.disk.bytes(), disk.bytes(), format!("{} disk_mb", disk.bytes() >> 20))?;
+        limits.check()
+    }
+}
+
+impl Policy {
+    pub fn timeout(&self, seconds: Option<f64>) -> Result<Duration> {
+        let Some(seconds) = seconds else { return Ok(self.timeout) };
+        let longest = self.longest_timeout.as_secs();
+        if seconds.is_nan() || seconds <= 0.0 {
+            return Err(Error::invalid_input("timeout_s must be more than 0"));
+        }
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(timeout) if timeout <= self.longest_timeout => Ok(timeout),
+            Ok(_) | Err(_) => Err(Error::limit_exceeded(format!("timeout_s can be {longest} at most"))
+                .with_hint("split the work, or save what it has done and go on in a second run")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_ceiling_is_refused_by_name() {
+        let policy = Policy::default();
+        let limits = Limits { memory: ByteSize::mebibytes(4097), ..Limits::default() };
+        let error = policy.ceiling.admit(limits).unwrap_err();
+        assert_eq!(error.hint(), Some("ask for at most 4096 memory_mb"));
+        assert!(policy.ceiling.admit(Limits::default()).is_ok());
+    }
+
+    #[test]
+    fn times_that_are_no_times_are_refused() {
+        let policy = Policy::default();
+        for seconds in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e300, 1801.0] {
+            assert!(policy.timeout(Some(seconds)).is_err(), "{seconds} was taken");
+        }
+        assert_eq!(policy.timeout(Some(0.5)).unwrap(), Duration::from_millis(500));
+        assert_eq!(policy.timeout(None).unwrap(), policy.timeout);
+    }
+}

@@ -1,0 +1,159 @@
+//! What can be read by its address: files of sandboxes, as text or as bytes.
+
+use std::collections::BTreeMap;
+
+use sandbox::{ByteRange, Error, FileKind, GuestPath, ListOptions, Result, SandboxId, SandboxInfo};
+use tokio::io::AsyncReadExt;
+
+use crate::call::Call;
+use crate::mime;
+use crate::uri::{self, Named};
+
+/// Larger files are for `read_file` with a range, or for `sandpen cp`.
+pub const MAX_BYTES: u64 = 8 << 20;
+
+const LISTED_PER_SANDBOX: usize = 100;
+const LISTED: usize = 1000;
+const COMPLETIONS: usize = 100;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resource {
+    pub uri: String,
+    pub name: String,
+    pub description: String,
+    pub mime_type: &'static str,
+    pub bytes: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Template {
+    pub uri_template: &'static str,
+    pub name: &'static str,
+    pub title: &'static str,
+    pub description: &'static str,
+}
+
+pub const TEMPLATES: &[Template] = &[Template {
+    uri_template: uri::FILE_TEMPLATE,
+    name: "sandbox_file",
+    title: "File in a sandbox",
+    description: "A file of one of your sandboxes, by its absolute path without the leading slash",
+}];
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contents {
+    pub mime_type: &'static str,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+/// The files at the top of the work directories, oldest sandbox first.
+pub async fn list(call: &Call) -> Result<Vec<Resource>> {
+    let mut found = Vec::new();
+    for sandbox in call.service.list(&call.owner).await? {
+        let room = LISTED.saturating_sub(found.len()).min(LISTED_PER_SANDBOX);
+        if room == 0 {
+            break;
+        }
+        found.extend(files_of(call, &sandbox, room).await);
+    }
+    Ok(found)
+}
+
+pub async fn read(call: &Call, address: &str) -> Result<Contents> {
+    match uri::parse(address)? {
+        Named::File { id, path } => read_file(call, &id, &path).await,
+    }
+}
+
+/// Values for one variable of a template, given what is typed and which others are known.
+pub async fn complete(
+    call: &Call,
+    template: &str,
+    variable: &str,
+    typed: &str,
+    known: &BTreeMap<String, String>,
+) -> Result<Vec<String>> {
+    let mut values = match (template, variable) {
+        (uri::FILE_TEMPLATE, "sandbox_id") => {
+            call.service.list(&call.owner).await?.iter().map(|sandbox| sandbox.id.to_string()).collect()
+        }
+        (uri::FILE_TEMPLATE, "path") => match known.get("sandbox_id") {
+            Some(id) => paths(call, id, typed).await?,
+            None => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    values.retain(|value| value.starts_with(typed));
+    values.truncate(COMPLETIONS);
+    Ok(values)
+}
+
+/// A sandbox that ends while it is looked at has no files; that is not worth a failed list.
+async fn files_of(call: &Call, sandbox: &SandboxInfo, room: usize) -> Vec<Resource> {
+    let Ok(files) = call.service.files(&call.owner, &sandbox.id) else { return Vec::new() };
+    let options = ListOptions { recursive: false, max_entries: room };
+    let Ok(listing) = files.list(&sandbox.work_directory, options).await else { return Vec::new() };
+    let regular = listing.entries.into_iter().filter(|entry| entry.stat.kind == FileKind::Regular);
+    regular
+        .map(|entry| Resource {
+            uri: uri::file(&sandbox.id, &entry.path),
+            name: String::from_utf8_lossy(entry.path.file_name().unwrap_or_default()).into_owned(),
+            description: format!("{} in sandbox {}", entry.path.to_string_lossy(), sandbox.id),
+            mime_type: mime::by_name(entry.path.as_bytes()),
+            bytes: Some(entry.stat.bytes),
+        })
+        .collect()
+}
+
+async fn read_file(call: &Call, id: &SandboxId, path: &GuestPath) -> Result<Contents> {
+    let files = call.service.files(&call.owner, id)?;
+    let file = files.read(path, ByteRange { offset: 0, length: Some(MAX_BYTES + 1) }).await?;
+    let mut bytes = Vec::new();
+    file.stream
+        .take(MAX_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .await
+        .map_err(|cause| Error::unavailable("the file could not be read to its end").with_cause(cause))?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(Error::limit_exceeded(format!(
+            "the file has {} bytes, which is too many to read at once",
+            file.stat.bytes
+        ))
+        .with_hint("read it in parts with read_file, offset and length"));
+    }
+    Ok(contents(path, bytes))
+}
+
+fn contents(path: &GuestPath, bytes: Vec<u8>) -> Contents {
+    let name = path.file_name().unwrap_or_default();
+    if let Some(mime_type) = mime::image(name, &bytes)
+        && mime_type != "image/svg+xml"
+    {
+        return Contents { mime_type, body: Body::Bytes(bytes) };
+    }
+    match String::from_utf8(bytes) {
+        Ok(text) if !text.contains('\0') => Contents { mime_type: mime::of_text(name), body: Body::Text(text) },
+        Ok(text) => Contents { mime_type: mime::by_name(name), body: Body::Bytes(text.into_bytes()) },
+        Err(error) => Contents { mime_type: mime::by_name(name), body: Body::Bytes(error.into_bytes()) },
+    }
+}
+
+/// What lies in the directory that is being typed.
+async fn paths(call: &Call, id: &str, typed: &str) -> Result<Vec<String>> {
+    let id: SandboxId = id.parse()?;
+    let directory = typed.rsplit_once('/').map_or("", |(directory, _)| directory);
+    let directory = GuestPath::resolve(&GuestPath::root(), directory.as_bytes())?;
+    let options = ListOptions { recursive: false, max_entries: LISTED };
+    let listing = call.service.files(&call.owner, &id)?.list(&directory, options).await?;
+    let shown = listing.entries.into_iter().map(|entry| {
+        let path = entry.path.to_string_lossy().trim_start_matches('/').to_owned();
+        if entry.stat.kind == FileKind::Directory { path + "/" } else { path }
+    });
+    Ok(shown.collect())
+}
