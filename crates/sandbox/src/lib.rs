@@ -28,6 +28,7 @@ pub use output::{CappedOutput, OutputCaps};
 pub use path::GuestPath;
 pub use runner::{RunCode, Runner, Runners};
 pub use service::{
-    Captured, Execution, ExecutionControl, Quota, Recovery, SandboxInfo, SandboxService, ServiceSettings, State,
+    Captured, Execution, ExecutionControl, Language, Quota, Recovery, SandboxInfo, SandboxService, ServiceSettings,
+    State,
 };
 pub use spec::{ByteSize, Environment, Image, Lifetime, Limits, Network, Persistence, SandboxSpec};

@@ -36,6 +36,7 @@ mod expire;
 mod expiry;
 mod files;
 mod hold;
+mod languages;
 mod ledger;
 mod lifecycle;
 mod queue;
@@ -52,6 +53,7 @@ use self::core::Core;
 use self::files::HeldFiles;
 
 pub use execution::{Captured, Execution, ExecutionControl};
+pub use languages::Language;
 pub use lifecycle::State;
 pub use quota::Quota;
 

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, broadcast};
 use super::ServiceSettings;
 use super::clock::{Clock, Moment};
 use super::expiry::Expiry;
+use super::languages::Language;
 use super::ledger::{Ledger, Reading, Record, RecordState};
 use super::lifecycle::{Refusal, State};
 use super::registry::{Found, Registry};
@@ -39,6 +40,7 @@ pub(super) struct Core {
     pub wakes_at: AtomicU64,
     /// Whether an image's program passed a runner's check.
     pub suitable: Mutex<HashMap<(Image, Vec<String>), bool>>,
+    pub languages: Mutex<HashMap<Image, Vec<Language>>>,
     /// For work that starts where no runtime is entered, in a `drop` on another thread.
     pub runtime: Handle,
 }
@@ -56,6 +58,7 @@ impl Core {
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
             suitable: Mutex::default(),
+            languages: Mutex::default(),
             runtime: Handle::current(),
             settings,
         })

@@ -116,7 +116,7 @@ impl Core {
     }
 
     /// Asked once per image: what an image has does not change.
-    async fn is_suitable(self: &Arc<Self>, info: &SandboxInfo, check: &ExecRequest) -> Result<bool> {
+    pub(super) async fn is_suitable(self: &Arc<Self>, info: &SandboxInfo, check: &ExecRequest) -> Result<bool> {
         let question = (info.image.clone(), check.argv().to_vec());
         if let Some(known) = self.suitable.lock().unwrap_or_else(PoisonError::into_inner).get(&question) {
             return Ok(*known);

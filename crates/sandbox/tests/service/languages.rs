@@ -108,3 +108,21 @@ async fn a_program_that_fails_its_check_is_passed_over_and_asked_once() {
     let info = create(&service, spec()).await;
     assert_eq!(run(&service, &info.id, "x", "echo first", &[]).await.1, "first\n");
 }
+
+#[tokio::test]
+async fn languages_are_asked_for_once_and_leave_no_sandbox() {
+    let world = World::new();
+    let service = world.process().await;
+    let mut events = service.subscribe();
+    let languages = service.languages(&owner(), &spec().image).await.unwrap();
+    let names: Vec<_> = languages.iter().map(|language| language.name.as_str()).collect();
+    let known: Vec<_> = service.runners().iter().map(|runner| runner.name.as_str()).collect();
+    assert_eq!(names, known);
+    for language in &languages {
+        assert_ne!(language.version.is_some(), language.remedy.is_some(), "{language:?}");
+    }
+    assert!(service.list(&owner()).await.unwrap().is_empty());
+    while events.try_recv().is_ok() {}
+    assert_eq!(service.languages(&owner(), &spec().image).await.unwrap(), languages);
+    assert!(events.try_recv().is_err(), "a second sandbox was made to ask again");
+}

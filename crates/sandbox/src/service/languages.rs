@@ -1,0 +1,110 @@
+//! Which languages sandboxes can run, found out by asking their programs inside of one.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use super::core::Core;
+use super::{SandboxInfo, SandboxService};
+use crate::error::{ErrorKind, Result};
+use crate::event::StopReason;
+use crate::exec::{ExecRequest, ExecStatus};
+use crate::id::Owner;
+use crate::output::OutputCaps;
+use crate::runner::Runner;
+use crate::spec::{Image, SandboxSpec};
+
+/// A compiler that was never started needs its time to say its version.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Programs that are asked at the same time: more would only wait for each other.
+const AT_ONCE: usize = 4;
+
+/// A language, and the program for it that an image has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Language {
+    pub name: String,
+    pub title: String,
+    /// What the program says of itself; `None` when there is none.
+    pub version: Option<String>,
+    /// How to get it where it is missing.
+    pub remedy: Option<String>,
+}
+
+impl SandboxService {
+    /// The languages of an image, in the order of the runners. Asked once per image: what an image has does not change.
+    pub async fn languages(&self, owner: &Owner, image: &Image) -> Result<Vec<Language>> {
+        let core = &self.core;
+        if let Some(known) = core.languages.lock().unwrap_or_else(PoisonError::into_inner).get(image) {
+            return Ok(known.clone());
+        }
+        let spec = SandboxSpec { image: image.clone(), ..SandboxSpec::new(owner.clone()) };
+        let sandbox = self.create(owner, spec).await?;
+        let found = survey(core, &sandbox).await;
+        core.end(&sandbox.id, StopReason::Asked).await?;
+        let found = found?;
+        core.languages.lock().unwrap_or_else(PoisonError::into_inner).insert(image.clone(), found.clone());
+        Ok(found)
+    }
+}
+
+async fn survey(core: &Arc<Core>, sandbox: &SandboxInfo) -> Result<Vec<Language>> {
+    let runners: Vec<Runner> = core.settings.runners.iter().cloned().collect();
+    let mut versions: Vec<Option<String>> = vec![None; runners.len()];
+    let mut asking = JoinSet::new();
+    for (index, runner) in runners.iter().cloned().enumerate() {
+        if asking.len() >= AT_ONCE {
+            keep(&mut versions, asking.join_next().await)?;
+        }
+        let (core, sandbox) = (Arc::clone(core), sandbox.clone());
+        asking.spawn(async move { version(&core, &sandbox, &runner).await.map(|version| (index, version)) });
+    }
+    while let Some(answer) = asking.join_next().await {
+        keep(&mut versions, Some(answer))?;
+    }
+    let languages = runners.into_iter().zip(versions).map(|(runner, version)| Language {
+        remedy: if version.is_none() { runner.remedy() } else { None },
+        name: runner.name,
+        title: runner.title,
+        version,
+    });
+    Ok(languages.collect())
+}
+
+type Answer = std::result::Result<Result<(usize, Option<String>)>, tokio::task::JoinError>;
+
+fn keep(versions: &mut [Option<String>], answer: Option<Answer>) -> Result<()> {
+    if let Some(Ok(answered)) = answer {
+        let (index, version) = answered?;
+        versions[index] = version;
+    }
+    Ok(())
+}
+
+async fn version(core: &Arc<Core>, sandbox: &SandboxInfo, runner: &Runner) -> Result<Option<String>> {
+    for request in runner.probe_requests(PATIENCE)? {
+        if let Some(program) = request.argv().first()
+            && let Some(check) = runner.check(program)
+            && !core.is_suitable(sandbox, &ExecRequest::new(check.to_vec(), PATIENCE)?).await?
+        {
+            continue;
+        }
+        match core.exec(&sandbox.owner, &sandbox.id, &request).await {
+            Ok(execution) => {
+                let captured = execution.capture(OutputCaps { head: 4096, tail: 0 }).await?;
+                if captured.outcome.status == ExecStatus::Exited(0) {
+                    // Some print their version where errors go.
+                    let said = [captured.stdout, captured.stderr].map(|output| output.to_text());
+                    let line = said.iter().flat_map(|text| text.lines()).find(|line| !line.trim().is_empty());
+                    return Ok(Some(line.unwrap_or_default().trim().to_owned()));
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                core.locate(&sandbox.owner, &sandbox.id)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
