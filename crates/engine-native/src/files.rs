@@ -130,8 +130,13 @@ fn stat_from_wire(stat: &Stat) -> FileStat {
         },
         bytes: stat.bytes,
         mode: stat.mode,
-        modified_ns: i128::from(stat.modified_seconds) * 1_000_000_000 + i128::from(stat.modified_nanoseconds),
+        modified_ns: nanoseconds(stat.modified_seconds, stat.modified_nanoseconds),
+        changed_ns: nanoseconds(stat.changed_seconds, stat.changed_nanoseconds),
     }
+}
+
+fn nanoseconds(seconds: i64, rest: u32) -> i128 {
+    i128::from(seconds) * 1_000_000_000 + i128::from(rest)
 }
 
 #[async_trait]

@@ -245,6 +245,8 @@ pub struct Stat {
     pub mode: u32,
     pub modified_seconds: i64,
     pub modified_nanoseconds: u32,
+    pub changed_seconds: i64,
+    pub changed_nanoseconds: u32,
 }
 
 /// Send one message. A receiver that reads too slowly makes a blocking sender wait and a non-blocking one fail.

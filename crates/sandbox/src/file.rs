@@ -20,6 +20,9 @@ pub struct FileStat {
     pub mode: u32,
     /// Nanoseconds since 1970.
     pub modified_ns: i128,
+    /// When contents, name or rights last changed, in the same count. Unlike the modification time a program cannot set
+    /// it. Engines that cannot tell answer with `modified_ns`.
+    pub changed_ns: i128,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

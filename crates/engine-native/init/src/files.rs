@@ -143,5 +143,7 @@ fn convert(stat: &rustix::fs::Stat) -> Stat {
         mode: stat.st_mode & 0o777,
         modified_seconds: stat.st_mtime,
         modified_nanoseconds: stat.st_mtime_nsec as u32,
+        changed_seconds: stat.st_ctime,
+        changed_nanoseconds: stat.st_ctime_nsec as u32,
     }
 }

@@ -47,7 +47,7 @@ impl Node {
             Self::Link { target, modified_ns } => (FileKind::Link, target.len() as u64, 0o777, *modified_ns),
             Self::Fifo { modified_ns } => (FileKind::Other, 0, 0o644, *modified_ns),
         };
-        FileStat { kind, bytes, mode, modified_ns }
+        FileStat { kind, bytes, mode, modified_ns, changed_ns: modified_ns }
     }
 
     fn size(&self) -> u64 {
