@@ -109,6 +109,8 @@ pub enum StopReason {
     /// The caller of `create` was gone before it could learn the id.
     Abandoned,
     Shutdown,
+    /// The job that it was made for has ended.
+    Finished,
     /// The engine no longer has it: it died, its own deadline passed, or another process stopped it.
     Lost,
 }
@@ -121,6 +123,7 @@ impl StopReason {
             Self::Total => "total",
             Self::Abandoned => "abandoned",
             Self::Shutdown => "shutdown",
+            Self::Finished => "finished",
             Self::Lost => "lost",
         }
     }

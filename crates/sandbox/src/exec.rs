@@ -7,7 +7,7 @@ use crate::path::GuestPath;
 use crate::spec::Environment;
 
 /// A command to start. Engines take it as it is; defaults (time-out, directory) are the service's.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct ExecRequest {
     /// Never empty, no NUL, bounded: see [`ExecRequest::new`].
     argv: Vec<String>,
@@ -66,14 +66,14 @@ impl ExecRequest {
 }
 
 /// What becomes of an exec in a persistent sandbox when the process that asked for it goes away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OnDisconnect {
     Kill,
     Continue,
 }
 
 /// A small file that a program is started for. Larger ones are written by themselves first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Script {
     path: GuestPath,
     contents: Vec<u8>,
@@ -97,7 +97,7 @@ impl Script {
 }
 
 /// Where the output of an exec goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OutputTarget {
     /// To whoever started it.
     Streams,
@@ -118,7 +118,7 @@ pub struct ExecLog {
     pub dropped: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TerminalSize {
     pub rows: u16,
     pub columns: u16,

@@ -87,6 +87,13 @@ random_id!(
     "in-"
 );
 
+random_id!(
+    /// One job. As hard to guess as a sandbox's id, because it is all that a caller shows to read or stop the job later.
+    JobId,
+    "job id",
+    "job_"
+);
+
 /// Who a sandbox belongs to. All that the lower layers know of authentication.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(String);

@@ -2,6 +2,7 @@
 //!
 //! Knows nothing of MCP, HTTP, command lines, Docker or Kubernetes, and has no unsafe code.
 
+pub mod artifact;
 pub mod engine;
 pub mod error;
 pub mod event;
@@ -9,12 +10,14 @@ pub mod exec;
 pub mod file;
 pub mod id;
 pub mod isolation;
+pub mod job;
 pub mod output;
 pub mod path;
 pub mod runner;
 pub mod service;
 pub mod spec;
 
+pub use artifact::Artifact;
 pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessControl, ReadFile, Usage, WriteFile};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventKind, StopReason};
@@ -22,13 +25,17 @@ pub use exec::{
     ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Script, Signal, TerminalSize,
 };
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
-pub use id::{InstanceId, Owner, SandboxId, SandboxName};
+pub use id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
 pub use isolation::{IsolationReport, Layer, LayerReport, LayerState};
+pub use job::{
+    IdempotencyKey, JobChunk, JobFailure, JobFile, JobOutput, JobPlace, JobRequest, JobResult, JobStatus, JobStream,
+    JobWork,
+};
 pub use output::{CappedOutput, OutputCaps};
 pub use path::GuestPath;
 pub use runner::{RunCode, Runner, Runners};
 pub use service::{
-    Captured, Execution, ExecutionControl, Language, Quota, Recovery, SandboxInfo, SandboxService, ServiceSettings,
-    State,
+    Captured, Execution, ExecutionControl, Job, JobFollower, JobSettings, Language, Quota, Recovery, SandboxInfo,
+    SandboxService, ServiceSettings, State,
 };
 pub use spec::{ByteSize, Environment, Image, Lifetime, Limits, Network, Persistence, SandboxSpec};

@@ -71,6 +71,30 @@ impl CappedOutput {
         bytes
     }
 
+    /// Bytes that are kept.
+    pub fn kept(&self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+
+    /// At most `most` of the kept bytes from `offset` on, and how many just before them were not kept.
+    pub fn part(&self, offset: u64, most: usize) -> (u64, Vec<u8>) {
+        if let Some(head) = usize::try_from(offset).ok().and_then(|offset| self.head.get(offset..))
+            && !head.is_empty()
+        {
+            return (0, head[..head.len().min(most)].to_vec());
+        }
+        let tail_offset = self.total - self.tail.len() as u64;
+        let start = offset.clamp(tail_offset, self.total);
+        let bytes = self.tail.range((start - tail_offset) as usize..).take(most).copied().collect();
+        (start.saturating_sub(offset), bytes)
+    }
+
+    /// Give back memory that was reserved for output that never came.
+    pub fn shrink(&mut self) {
+        self.head.shrink_to_fit();
+        self.tail.shrink_to_fit();
+    }
+
     /// For reading: bytes that are not UTF-8 are replaced, and missing ones are named.
     pub fn to_text(&self) -> String {
         if !self.is_truncated() {
@@ -113,6 +137,27 @@ mod tests {
             assert_eq!(output.tail(), &text[text.len() - 7..]);
             assert_eq!(output.dropped(), 256 - 17);
             assert_eq!(output.total(), 256);
+        }
+    }
+
+    #[test]
+    fn parts_put_together_are_the_output_without_its_gap() {
+        let text: Vec<u8> = (0..=255).collect();
+        for (head, tail) in [(10, 7), (0, 7), (10, 0), (300, 0), (0, 300), (128, 128)] {
+            for most in [1, 3, 1000] {
+                let output = capped(head, tail, &[&text]);
+                let (mut offset, mut all, mut gaps) = (0, Vec::new(), 0);
+                loop {
+                    let (skipped, bytes) = output.part(offset, most);
+                    if skipped == 0 && bytes.is_empty() {
+                        break;
+                    }
+                    offset += skipped + bytes.len() as u64;
+                    gaps += skipped;
+                    all.extend(bytes);
+                }
+                assert_eq!((all, gaps, offset), (output.bytes(), output.dropped(), 256), "{head} {tail} {most}");
+            }
         }
     }
 

@@ -14,10 +14,11 @@ use crate::spec::Environment;
 mod nearest;
 mod plan;
 
+pub(crate) use plan::is_code_of_a_run;
 pub use plan::{Attempt, Plan, Step};
 
 /// Code to run, as the service takes it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct RunCode {
     /// A runner's name or alias.
     pub language: String,

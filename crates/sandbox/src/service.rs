@@ -18,12 +18,15 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::broadcast;
 
+use crate::artifact::Artifact;
 use crate::engine::{Capabilities, Engine, Files, Usage};
 use crate::error::{ErrorKind, Result};
 use crate::event::{Event, StopReason};
 use crate::exec::{ExecLog, ExecRequest};
-use crate::id::{InstanceId, Owner, SandboxId, SandboxName};
+use crate::file::{ByteRange, FileStat};
+use crate::id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
 use crate::isolation::IsolationReport;
+use crate::job::JobRequest;
 use crate::path::GuestPath;
 use crate::runner::{RunCode, Runners};
 use crate::spec::{Image, Lifetime, Limits, Network, Persistence, SandboxSpec};
@@ -36,6 +39,7 @@ mod expire;
 mod expiry;
 mod files;
 mod hold;
+mod job;
 mod languages;
 mod ledger;
 mod lifecycle;
@@ -53,6 +57,7 @@ use self::core::Core;
 use self::files::HeldFiles;
 
 pub use execution::{Captured, Execution, ExecutionControl};
+pub use job::{Job, JobFollower, JobSettings};
 pub use languages::Language;
 pub use lifecycle::State;
 pub use quota::Quota;
@@ -68,6 +73,7 @@ pub struct ServiceSettings {
     pub create_slots: usize,
     /// Creates that may wait for a slot; one more is refused as busy. One owner alone gets half of these too.
     pub create_queue: usize,
+    pub jobs: JobSettings,
     pub runners: Runners,
     /// How often what exists is compared with what is remembered.
     pub sweep_every: Duration,
@@ -82,6 +88,7 @@ impl ServiceSettings {
             quota: Quota::default(),
             create_slots: create_slots(),
             create_queue: 256,
+            jobs: JobSettings::default(),
             runners: Runners::built_in(),
             sweep_every: Duration::from_secs(30),
             recovery: Recovery::BeforeStart,
@@ -125,9 +132,23 @@ pub struct SandboxInfo {
 }
 
 /// A handle to the service; copies are cheap and mean the same service.
+///
+/// Jobs hold what they need of it, so they are asked to stop when the last handle is dropped.
 #[derive(Clone)]
 pub struct SandboxService {
     core: Arc<Core>,
+    _door: Arc<Door>,
+}
+
+/// Closed with the last handle.
+struct Door {
+    core: Arc<Core>,
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.core.jobs.close();
+    }
 }
 
 /// Commands that live for milliseconds end before this, and leave recovery to those that look around.
@@ -150,7 +171,8 @@ impl SandboxService {
             Recovery::InBackground => now.after(BACKGROUND_RECOVERY),
         };
         tokio::spawn(reaper::run(Arc::downgrade(&core), sweep_at));
-        Ok(Self { core })
+        let door = Arc::new(Door { core: Arc::clone(&core) });
+        Ok(Self { core, _door: door })
     }
 
     pub fn capabilities(&self) -> &Capabilities {
@@ -206,6 +228,48 @@ impl SandboxService {
         self.core.run_code(owner, id, run).await
     }
 
+    /// Register a run and let it go on by itself; never waits for its sandbox.
+    ///
+    /// What is plainly wrong is refused here; whatever comes later is in the job's status. The same request with the same
+    /// key is the same job, as long as that is remembered, also when it has failed.
+    pub fn start_job(&self, owner: &Owner, request: JobRequest) -> Result<Job> {
+        self.core.start_job(owner, request)
+    }
+
+    /// One that runs, or ended a while ago at most. Somebody else's does not exist.
+    pub fn job(&self, owner: &Owner, id: &JobId) -> Result<Job> {
+        self.core.jobs.find(owner, id)
+    }
+
+    /// Oldest first.
+    pub fn jobs(&self, owner: &Owner) -> Vec<Job> {
+        self.core.jobs.list(owner)
+    }
+
+    /// Part of a file: of a live sandbox, or of what was kept of one that ended with its job.
+    ///
+    /// At most [`JobSettings::artifact_bytes`] at once, however many are asked for.
+    pub async fn read_artifact(
+        &self,
+        owner: &Owner,
+        sandbox: &SandboxId,
+        path: &GuestPath,
+        range: ByteRange,
+    ) -> Result<(FileStat, Vec<u8>)> {
+        self.core.read_artifact(owner, sandbox, path, range).await
+    }
+
+    /// What can be read of a sandbox that ended with its job.
+    pub fn kept_artifacts(&self, owner: &Owner, sandbox: &SandboxId) -> Vec<Artifact> {
+        self.core.kept.list(owner, sandbox)
+    }
+
+    /// Where relative paths of this sandbox start.
+    pub fn work_directory(&self, owner: &Owner, id: &SandboxId) -> Result<GuestPath> {
+        self.core.locate(owner, id)?;
+        self.core.registry.info(owner, id, &self.core.clock).map(|info| info.work_directory)
+    }
+
     /// The sandbox's files. Each operation counts as use.
     pub fn files(&self, owner: &Owner, id: &SandboxId) -> Result<Box<dyn Files>> {
         self.core.locate(owner, id)?;
@@ -245,10 +309,15 @@ impl SandboxService {
         self.core.renew(owner, id, lifetime).await
     }
 
-    /// End every ephemeral sandbox of this process, leave persistent ones, take no new ones.
+    /// Stop every job, end every ephemeral sandbox of this process, leave persistent ones, take no new ones.
     ///
     /// Fails with the first failure, after all were tried.
     pub async fn shutdown(&self) -> Result<()> {
+        for job in self.core.jobs.close() {
+            // What cannot be shown to have ended goes with its sandbox, or with us.
+            let _ = job.stop().await;
+        }
+        self.core.kept.clear();
         let mut endings = tokio::task::JoinSet::new();
         for id in self.core.registry.close() {
             let core = Arc::clone(&self.core);

@@ -11,7 +11,7 @@ use crate::id::{Owner, SandboxName};
 use crate::path::GuestPath;
 
 /// Everything an engine must know to make one sandbox.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct SandboxSpec {
     pub owner: Owner,
     pub image: Image,
@@ -84,14 +84,14 @@ impl fmt::Display for Image {
 }
 
 /// What a sandbox may reach. More modes come with egress; an engine must refuse what it cannot enforce.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Network {
     /// A loopback interface of its own and nothing else.
     #[default]
     None,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Persistence {
     /// Gone when it is stopped, when it expires, or when the process that made it ends, however it ends.
     #[default]
@@ -101,7 +101,7 @@ pub enum Persistence {
 }
 
 /// How long a sandbox lives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lifetime {
     /// Without a running exec or a call for this long, it is stopped.
     pub idle: Duration,
@@ -116,7 +116,7 @@ impl Default for Lifetime {
 }
 
 /// Bounds on what a sandbox may use. Every one of them is in force, or named as missing in the isolation report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Limits {
     /// Thousandths of one processor.
     pub cpu_millis: u32,
@@ -225,7 +225,7 @@ impl fmt::Display for ByteSize {
 }
 
 /// Environment variables, checked: a name is a shell identifier, a value holds no NUL, the whole is bounded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {

@@ -10,6 +10,13 @@ use crate::id::SandboxId;
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
+const CODE_PREFIX: &str = ".run-";
+
+/// Whether a file of this name is the code of some run, put there by a plan.
+pub(crate) fn is_code_of_a_run(name: &[u8]) -> bool {
+    name.starts_with(CODE_PREFIX.as_bytes())
+}
+
 /// Everything that must be done to run one piece of code.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -56,11 +63,11 @@ impl Runner {
         let ending = self.file.rsplit_once('.').map_or(String::new(), |(_, ending)| format!(".{ending}"));
         let (home, file, leftover) = match self.place {
             Place::Work => {
-                let file = directory.join(format!(".run-{token}{ending}").as_bytes())?;
+                let file = directory.join(format!("{CODE_PREFIX}{token}{ending}").as_bytes())?;
                 (directory.clone(), file.clone(), file)
             }
             Place::Scratch => {
-                let home: GuestPath = format!("/tmp/.run-{token}").parse()?;
+                let home: GuestPath = format!("/tmp/{CODE_PREFIX}{token}").parse()?;
                 (home.clone(), home.join(self.file.as_bytes())?, home)
             }
         };

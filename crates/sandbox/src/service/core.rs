@@ -11,6 +11,7 @@ use tokio::sync::{Notify, broadcast};
 use super::ServiceSettings;
 use super::clock::{Clock, Moment};
 use super::expiry::Expiry;
+use super::job::{Jobs, Kept};
 use super::languages::Language;
 use super::ledger::{Ledger, Reading, Record, RecordState};
 use super::lifecycle::{Refusal, State};
@@ -34,6 +35,9 @@ pub(super) struct Core {
     pub clock: Clock,
     pub events: broadcast::Sender<Event>,
     pub slots: Slots,
+    pub jobs: Jobs,
+    /// Artifacts of sandboxes that ended with their job.
+    pub kept: Kept,
     /// Wakes the reaper before its time.
     pub poke: Arc<Notify>,
     /// When the reaper wakes by itself.
@@ -55,6 +59,8 @@ impl Core {
             clock: Clock::start(),
             events: broadcast::Sender::new(EVENTS_KEPT),
             slots: Slots::new(settings.create_slots, settings.create_queue),
+            jobs: Jobs::default(),
+            kept: Kept::new(settings.jobs),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
             suitable: Mutex::default(),

@@ -30,7 +30,7 @@ impl Core {
         let (answer, answered) = oneshot::channel();
         let core = Arc::clone(self);
         tokio::spawn(async move {
-            let made = core.make(&id, &spec).await;
+            let made = core.make(&id, &spec, std::future::pending()).await;
             drop(slot);
             // Dropping the delivery unread, here or in the channel, is how we learn that nobody wants the sandbox.
             let _ = answer.send(made.map(|info| Delivery { core, info: Some(info) }));
@@ -42,14 +42,28 @@ impl Core {
         }
     }
 
-    async fn make(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<SandboxInfo> {
+    /// Must not be dropped before it ends; `unwanted` is how to give up.
+    pub(super) async fn make(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        unwanted: impl Future<Output = ()>,
+    ) -> Result<SandboxInfo> {
         let started = Instant::now();
         let owner = &spec.owner;
         let admitted = self.admit(id, spec).await;
         let (reservation, record) =
             admitted.inspect_err(|error| self.emit(owner, id, EventKind::CreateRefused { kind: error.kind() }))?;
 
-        if let Err(error) = self.engine.create(id, spec).await {
+        let made = tokio::select! {
+            made = self.engine.create(id, spec) => made,
+            () = unwanted => {
+                // A create that is given up leaves nothing; this is how we know.
+                let _ = self.engine.destroy(id).await;
+                Err(Error::unavailable("the sandbox was stopped while it was being created"))
+            }
+        };
+        if let Err(error) = made {
             self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
             if let Some((_, lock)) = record
                 && let Err(error) = self.ledger.remove(id, lock).await

@@ -116,20 +116,23 @@ impl Execution {
 
     /// Read both streams, within `caps` each, until the command has ended. Closes stdin unless it was taken before.
     pub async fn capture(self, caps: OutputCaps) -> Result<Captured> {
+        let (mut stdout, mut stderr) = (CappedOutput::new(caps), CappedOutput::new(caps));
+        let outcome = self.read(|bytes| stdout.push(bytes), |bytes| stderr.push(bytes)).await?;
+        Ok(Captured { outcome, stdout, stderr })
+    }
+
+    /// Hand on both streams until the command has ended. Closes stdin unless it was taken before.
+    pub(super) async fn read(self, on_stdout: impl FnMut(&[u8]), on_stderr: impl FnMut(&[u8])) -> Result<ExecOutcome> {
         let Self { stdin, stdout, stderr, control } = self;
         drop(stdin);
-        let mut kept = (CappedOutput::new(caps), CappedOutput::new(caps));
-        let outcome = {
-            let mut reading = pin!(async { tokio::join!(drain(stdout, &mut kept.0), drain(stderr, &mut kept.1)) });
-            tokio::select! {
-                _ = &mut reading => control.wait().await?,
-                outcome = control.wait() => {
-                    let _ = tokio::time::timeout(AFTER_END, reading).await;
-                    outcome?
-                }
+        let mut reading = pin!(async { tokio::join!(drain(stdout, on_stdout), drain(stderr, on_stderr)) });
+        tokio::select! {
+            _ = &mut reading => control.wait().await,
+            outcome = control.wait() => {
+                let _ = tokio::time::timeout(AFTER_END, reading).await;
+                outcome
             }
-        };
-        Ok(Captured { outcome, stdout: kept.0, stderr: kept.1 })
+        }
     }
 
     /// Watch over a command that the engine has started.
@@ -180,11 +183,11 @@ impl Execution {
     }
 }
 
-async fn drain(mut stream: Box<dyn AsyncRead + Send + Unpin>, kept: &mut CappedOutput) {
+async fn drain(mut stream: Box<dyn AsyncRead + Send + Unpin>, mut take: impl FnMut(&[u8])) {
     let mut buffer = vec![0; 32 * 1024];
     // An error is an end too: the command's own end says what happened.
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
-        kept.push(&buffer[..count]);
+        take(&buffer[..count]);
     }
 }
 

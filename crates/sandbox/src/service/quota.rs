@@ -16,6 +16,8 @@ pub struct Quota {
     pub memory: Option<ByteSize>,
     /// Commands that run at once, over all sandboxes of the owner.
     pub execs: usize,
+    /// Jobs that run at once, those that wait for their sandbox among them.
+    pub jobs: usize,
     pub exec_timeout: Duration,
     pub idle_lifetime: Duration,
     /// `None` lets a sandbox live as long as it is used.
@@ -29,6 +31,7 @@ impl Default for Quota {
             persistent: 100,
             memory: None,
             execs: 1000,
+            jobs: 256,
             exec_timeout: Duration::from_secs(30 * 60),
             idle_lifetime: Duration::from_secs(24 * 60 * 60),
             total_lifetime: None,
@@ -116,11 +119,16 @@ impl Quota {
         Ok(())
     }
 
-    pub(crate) fn admit_exec(&self, held: &Holdings, request: &ExecRequest) -> Result<()> {
-        if request.timeout > self.exec_timeout {
-            return Err(Error::limit_exceeded(format!("a time-out of {} s is too long", request.timeout.as_secs()))
+    pub(crate) fn admit_timeout(&self, timeout: Duration) -> Result<()> {
+        if timeout > self.exec_timeout {
+            return Err(Error::limit_exceeded(format!("a time-out of {} s is too long", timeout.as_secs()))
                 .with_hint(format!("at most {} s are allowed", self.exec_timeout.as_secs())));
         }
+        Ok(())
+    }
+
+    pub(crate) fn admit_exec(&self, held: &Holdings, request: &ExecRequest) -> Result<()> {
+        self.admit_timeout(request.timeout)?;
         if held.execs >= self.execs {
             return Err(Error::limit_exceeded(format!(
                 "{} commands are running, which is all you may run",

@@ -1,4 +1,5 @@
-//! The one background task: ends what is due, moves the engine's deadlines, tries again what failed, compares with the engine.
+//! The one background task: ends what is due, moves the engine's deadlines, tries again what failed, forgets old jobs, compares with the
+//! engine.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -56,7 +57,8 @@ impl Core {
                 }
             });
         }
-        due.next
+        let forget = [self.jobs.expire(now, &self.settings.jobs), self.kept.expire(now)];
+        due.next.into_iter().chain(forget.into_iter().flatten()).min()
     }
 
     /// Tell the engine until when to keep a sandbox, by what is known at the moment of telling.

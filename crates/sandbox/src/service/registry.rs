@@ -265,6 +265,12 @@ impl Registry {
         self.lock().entries.get(id).is_some_and(|entry| entry.state() == State::Live)
     }
 
+    /// Whether something is done in it, or was at `moment` or later.
+    pub fn is_used_since(&self, id: &SandboxId, moment: Moment) -> bool {
+        let map = self.lock();
+        map.entries.get(id).is_some_and(|entry| entry.uses > 0 || entry.expiry.last_used >= moment)
+    }
+
     pub fn persistence(&self, id: &SandboxId) -> Option<Persistence> {
         self.lock().entries.get(id).map(|entry| entry.spec.persistence)
     }

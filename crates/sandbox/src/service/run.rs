@@ -1,5 +1,6 @@
 //! Running something in a sandbox: commands, and code in a language.
 
+use std::pin::pin;
 use std::sync::{Arc, PoisonError};
 
 use tokio::io::AsyncWriteExt;
@@ -19,7 +20,7 @@ use crate::file::WriteOptions;
 use crate::id::{Owner, SandboxId};
 use crate::output::OutputCaps;
 use crate::path::GuestPath;
-use crate::runner::{Plan, RunCode, Step};
+use crate::runner::{RunCode, Step};
 
 impl Core {
     pub(super) async fn exec(
@@ -48,14 +49,32 @@ impl Core {
     }
 
     pub(super) async fn run_code(self: &Arc<Self>, owner: &Owner, id: &SandboxId, run: RunCode) -> Result<Execution> {
-        let started = self.start_code(owner, id, &run).await;
+        self.run_code_until(owner, id, run, std::future::pending()).await
+    }
+
+    /// A build that is `unwanted` is cancelled, which is its outcome; of a program that has started, the caller has the
+    /// control.
+    pub(super) async fn run_code_until(
+        self: &Arc<Self>,
+        owner: &Owner,
+        id: &SandboxId,
+        run: RunCode,
+        unwanted: impl Future<Output = ()>,
+    ) -> Result<Execution> {
+        let started = self.start_code(owner, id, &run, unwanted).await;
         if let Err(error) = &started {
             self.emit(owner, id, EventKind::ExecRefused { kind: error.kind() });
         }
         started
     }
 
-    async fn start_code(self: &Arc<Self>, owner: &Owner, id: &SandboxId, run: &RunCode) -> Result<Execution> {
+    async fn start_code(
+        self: &Arc<Self>,
+        owner: &Owner,
+        id: &SandboxId,
+        run: &RunCode,
+        unwanted: impl Future<Output = ()>,
+    ) -> Result<Execution> {
         let deadline = Instant::now() + run.timeout;
         let runner = self.settings.runners.find(&run.language)?;
         self.locate(owner, id)?;
@@ -67,12 +86,21 @@ impl Core {
             None | Some(_) => None,
         };
         if script.is_none() {
-            write_code(&HeldFiles::new(self, owner, id), &plan).await?;
+            let files = HeldFiles::new(self, owner, id);
+            write_whole(&files, &plan.file, &plan.code, plan.makes_directory).await?;
         }
         let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: plan.leftover.clone() };
         if let Some(build) = &plan.build {
             let building = self.start_first(&info, build, None, deadline).await?;
-            let captured = building.capture(OutputCaps::default()).await?;
+            let control = building.control.clone();
+            let mut capturing = pin!(building.capture(OutputCaps::default()));
+            let captured = tokio::select! {
+                captured = &mut capturing => captured?,
+                () = unwanted => {
+                    control.cancel().await?;
+                    capturing.await?
+                }
+            };
             if captured.outcome.status != ExecStatus::Exited(0) {
                 return Ok(Execution::ended(&captured));
             }
@@ -160,15 +188,15 @@ impl Drop for Tidy {
     }
 }
 
-async fn write_code(files: &HeldFiles, plan: &Plan) -> Result<()> {
-    let options = WriteOptions { parents: plan.makes_directory, ..WriteOptions::default() };
-    let mut file = files.write(&plan.file, options).await?;
+pub(super) async fn write_whole(files: &HeldFiles, path: &GuestPath, contents: &[u8], parents: bool) -> Result<()> {
+    let options = WriteOptions { parents, ..WriteOptions::default() };
+    let mut file = files.write(path, options).await?;
     let written = async {
-        file.write_all(&plan.code).await?;
+        file.write_all(contents).await?;
         file.shutdown().await
     };
     let written = written.await;
     // After a failed write this fails too, and knows the reason better than the stream does.
     file.commit().await?;
-    written.map_err(|cause| Error::internal("the code was not written whole").with_cause(cause))
+    written.map_err(|cause| Error::internal(format!("{path} was not written whole")).with_cause(cause))
 }

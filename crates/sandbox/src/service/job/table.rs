@@ -1,0 +1,179 @@
+//! Which jobs there are. The only map of them; nothing is awaited while it is locked.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::{Job, JobSettings, Shared};
+use crate::error::{Error, ErrorKind, Result};
+use crate::id::{JobId, Owner};
+use crate::job::{IdempotencyKey, JobRequest};
+use crate::service::clock::Moment;
+
+#[derive(Default)]
+pub(crate) struct Jobs {
+    map: Mutex<Map>,
+    digests: RandomState,
+}
+
+#[derive(Default)]
+struct Map {
+    /// By number, which is the order in which they were started. An owner has few enough to look at all of them.
+    owners: HashMap<Owner, BTreeMap<u64, Entry>>,
+    last_number: u64,
+    closed: bool,
+}
+
+struct Entry {
+    shared: Arc<Shared>,
+    key: Option<(IdempotencyKey, Digest)>,
+    ended: Option<Ended>,
+}
+
+struct Ended {
+    at: Moment,
+    /// What it holds in memory for those who come to read it.
+    bytes: usize,
+}
+
+/// Tells requests of one owner apart. Who makes two that collide under a secret of this process harms only himself, and
+/// keeping whole requests would keep all files that came with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Digest(u64);
+
+impl Jobs {
+    fn lock(&self) -> MutexGuard<'_, Map> {
+        // A panic under the lock is a fault of one call; the map is changed in single steps and stays whole.
+        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn digest(&self, request: &JobRequest) -> Digest {
+        Digest(self.digests.hash_one(request))
+    }
+
+    /// The job that was started with this key, if it was for the same request.
+    pub(super) fn known(&self, owner: &Owner, key: &IdempotencyKey, digest: Digest) -> Result<Option<Job>> {
+        self.lock().known(owner, key, digest)
+    }
+
+    /// `Some` is the job that another call with the same key has started a moment earlier.
+    pub(super) fn register(
+        &self,
+        shared: &Arc<Shared>,
+        key: Option<(IdempotencyKey, Digest)>,
+        most_running: usize,
+    ) -> Result<Option<Job>> {
+        let mut map = self.lock();
+        if map.closed {
+            return Err(Error::unavailable("the service is shutting down"));
+        }
+        if let Some((key, digest)) = &key
+            && let Some(known) = map.known(&shared.owner, key, *digest)?
+        {
+            return Ok(Some(known));
+        }
+        let running = map.of(&shared.owner).filter(|entry| entry.ended.is_none()).count();
+        if running >= most_running {
+            return Err(Error::limit_exceeded(format!("{running} jobs are running, which is all you may run"))
+                .with_hint("wait for one to end, or stop one"));
+        }
+        map.last_number += 1;
+        let number = map.last_number;
+        let entry = Entry { shared: Arc::clone(shared), key, ended: None };
+        map.owners.entry(shared.owner.clone()).or_default().insert(number, entry);
+        Ok(None)
+    }
+
+    pub(crate) fn find(&self, owner: &Owner, id: &JobId) -> Result<Job> {
+        let map = self.lock();
+        let found = map.of(owner).find(|entry| entry.shared.id == *id).map(Entry::job);
+        found.ok_or_else(|| Error::not_found("there is no such job").with_hint("an ended job is kept for a while only"))
+    }
+
+    pub(crate) fn list(&self, owner: &Owner) -> Vec<Job> {
+        self.lock().of(owner).map(Entry::job).collect()
+    }
+
+    /// It takes no more of its owner's room to run, and makes room for itself among those that have ended.
+    pub(super) fn ended(&self, shared: &Arc<Shared>, bytes: usize, now: Moment, settings: &JobSettings) {
+        let mut map = self.lock();
+        let Some(entries) = map.owners.get_mut(&shared.owner) else { return };
+        let Some(entry) = entries.values_mut().find(|entry| Arc::ptr_eq(&entry.shared, shared)) else { return };
+        entry.ended = Some(Ended { at: now, bytes });
+        let mut ended: Vec<_> = entries
+            .iter()
+            .filter_map(|(number, entry)| entry.ended.as_ref().map(|ended| (ended.at, *number, ended.bytes)))
+            .collect();
+        ended.sort_unstable();
+        let (mut count, mut total) = (ended.len(), ended.iter().map(|(_, _, bytes)| bytes).sum::<usize>());
+        for (_, number, bytes) in ended {
+            if count <= settings.kept_jobs && total <= settings.kept_output {
+                break;
+            }
+            entries.remove(&number);
+            count -= 1;
+            total -= bytes;
+        }
+        map.forget_empty();
+    }
+
+    /// Forget what ended too long ago; when to ask again.
+    pub(crate) fn expire(&self, now: Moment, settings: &JobSettings) -> Option<Moment> {
+        let mut map = self.lock();
+        let mut next: Option<Moment> = None;
+        for entries in map.owners.values_mut() {
+            entries.retain(|_, entry| {
+                let Some(ended) = &entry.ended else { return true };
+                let until = ended.at.after(settings.kept_for);
+                if until > now {
+                    next = Some(next.map_or(until, |next| next.min(until)));
+                }
+                until > now
+            });
+        }
+        map.forget_empty();
+        next
+    }
+
+    /// Take no more, and ask those that run to stop.
+    pub(crate) fn close(&self) -> Vec<Job> {
+        let mut map = self.lock();
+        map.closed = true;
+        let running = map.owners.values().flat_map(BTreeMap::values).filter(|entry| entry.shared.is_running());
+        let running: Vec<_> = running.map(Entry::job).collect();
+        for job in &running {
+            job.shared.ask_to_stop();
+        }
+        running
+    }
+}
+
+impl Map {
+    fn of(&self, owner: &Owner) -> impl Iterator<Item = &Entry> {
+        self.owners.get(owner).into_iter().flat_map(BTreeMap::values)
+    }
+
+    fn known(&self, owner: &Owner, key: &IdempotencyKey, digest: Digest) -> Result<Option<Job>> {
+        let same_key = self.of(owner).find_map(|entry| match &entry.key {
+            Some((known, known_digest)) if known == key => Some((entry, *known_digest)),
+            Some(_) | None => None,
+        });
+        match same_key {
+            Some((entry, known)) if known == digest => Ok(Some(entry.job())),
+            Some(_) => Err(Error::new(ErrorKind::AlreadyExists, "this idempotency key was used for another request")
+                .with_hint("use a new key for each new run, and an old one only to repeat the same request")),
+            None => Ok(None),
+        }
+    }
+
+    /// Owners come and go; a server must not remember each that it ever saw.
+    fn forget_empty(&mut self) {
+        self.owners.retain(|_, entries| !entries.is_empty());
+    }
+}
+
+impl Entry {
+    fn job(&self) -> Job {
+        Job { shared: Arc::clone(&self.shared) }
+    }
+}

@@ -1,0 +1,228 @@
+//! The task of a job: one for each, which sees it from its registration to the end of its sandbox, whoever goes away.
+//!
+//! ```text
+//! register ─▶ make the sandbox ─▶ write files ─▶ start ─▶ feed and read ─▶ end ─▶ artifacts ─▶ destroy the sandbox ─▶ tell
+//!             └ fresh only                                                        └ keep them ─┘ fresh only
+//! ```
+//!
+//! A stop is seen at every step, and leads to the end of the line by the shortest way.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::watch;
+
+use super::stream::Streams;
+use super::work::{Assignment, Worked, nothing_ran};
+use super::{Job, Shared};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::StopReason;
+use crate::exec::{ExecStatus, OnDisconnect, OutputTarget};
+use crate::id::{JobId, Owner, SandboxId};
+use crate::job::{JobFailure, JobPlace, JobRequest, JobResult, JobStatus, JobWork};
+use crate::service::core::Core;
+use crate::spec::{Persistence, SandboxSpec};
+
+/// How much longer than its time-out a run may take before it is given up. Engines end a run in time; one that hangs must
+/// not hang its callers.
+const GRACE: Duration = Duration::from_secs(30);
+/// The same for a run that was asked to stop.
+const STOP_GRACE: Duration = Duration::from_secs(5);
+
+impl Core {
+    pub(in crate::service) fn start_job(self: &Arc<Self>, owner: &Owner, mut request: JobRequest) -> Result<Job> {
+        let key = request.key.clone().map(|key| (key, self.jobs.digest(&request)));
+        if let Some((key, digest)) = &key
+            && let Some(known) = self.jobs.known(owner, key, *digest)?
+        {
+            return Ok(known);
+        }
+        self.check(owner, &mut request)?;
+        let (sandbox, fresh) = match &request.place {
+            JobPlace::Existing(id) => (id.clone(), false),
+            JobPlace::Fresh(_) => (SandboxId::random()?, true),
+        };
+        let shared = Arc::new(Shared {
+            id: JobId::random()?,
+            owner: owner.clone(),
+            sandbox,
+            fresh,
+            started_at: SystemTime::now(),
+            title: self.title(&request.work),
+            streams: Streams::new(self.settings.jobs.output),
+            status: watch::Sender::new(JobStatus::Running),
+            stop: watch::Sender::new(false),
+            unproven: AtomicBool::new(false),
+        });
+        if let Some(known) = self.jobs.register(&shared, key, self.settings.quota.jobs)? {
+            return Ok(known);
+        }
+        let promise = Promise { core: Arc::clone(self), job: Arc::clone(&shared) };
+        self.runtime.spawn(async move {
+            let ended = promise.core.see_through(&promise.job, request).await;
+            promise.keep(ended);
+        });
+        Ok(Job { shared })
+    }
+
+    /// What can be known to be wrong before anything is done.
+    fn check(&self, owner: &Owner, request: &mut JobRequest) -> Result<()> {
+        match &mut request.work {
+            JobWork::Code(run) => {
+                self.settings.runners.find(&run.language)?;
+                self.settings.quota.admit_timeout(run.timeout)?;
+            }
+            JobWork::Command(command) => {
+                if command.output == OutputTarget::Log {
+                    return Err(Error::invalid_input("a job keeps its output itself, so it cannot go to a log"));
+                }
+                command.on_disconnect = OnDisconnect::Kill;
+                self.settings.quota.admit_timeout(command.timeout)?;
+            }
+        }
+        match &mut request.place {
+            JobPlace::Existing(id) => self.locate(owner, id).map(drop),
+            JobPlace::Fresh(spec) => {
+                if spec.persistence == Persistence::Persistent {
+                    return Err(Error::invalid_input("a sandbox that ends with its job cannot be persistent")
+                        .with_hint("create the sandbox first and run in it"));
+                }
+                spec.owner = owner.clone();
+                spec.limits.check().map(drop)
+            }
+        }
+    }
+
+    /// At most one line of some words, without anything that could drive a terminal.
+    fn title(&self, work: &JobWork) -> String {
+        const MOST_CHARACTERS: usize = 80;
+        let text = match work {
+            JobWork::Code(run) => match self.settings.runners.find(&run.language) {
+                Ok(runner) => runner.name.clone(),
+                Err(_) => run.language.clone(),
+            },
+            JobWork::Command(command) => match command.argv() {
+                [shell, flag, script] if flag == "-c" && shell.ends_with("sh") => script.clone(),
+                argv => argv.join(" "),
+            },
+        };
+        let line = text.trim().lines().next().unwrap_or_default();
+        let mut characters = line.chars().map(|character| if character.is_control() { ' ' } else { character });
+        let mut title: String = characters.by_ref().take(MOST_CHARACTERS - 1).collect();
+        if line.len() < text.trim().len() || characters.next().is_some() {
+            title.push('…');
+        }
+        title
+    }
+
+    async fn see_through(self: &Arc<Self>, job: &Shared, request: JobRequest) -> Result<JobResult> {
+        let JobRequest { place, work, files, stdin, key: _ } = request;
+        let assignment = Assignment { work, files, stdin };
+        match place {
+            JobPlace::Existing(_) => match self.work_in_time(job, assignment).await? {
+                Worked::Ended(result) => Ok(result),
+                Worked::Unproven(error) => {
+                    job.unproven.store(true, Ordering::Release);
+                    Err(error)
+                }
+            },
+            JobPlace::Fresh(spec) => {
+                if !self.make_for(job, &spec).await? {
+                    return Ok(nothing_ran());
+                }
+                let worked = self.work_in_time(job, assignment).await;
+                let destroyed = self.end(&job.sandbox, StopReason::Finished).await;
+                match (worked?, destroyed) {
+                    (Worked::Ended(result), _) => Ok(result),
+                    (Worked::Unproven(_), Ok(())) => {
+                        let stopped = job.is_asked_to_stop();
+                        let status = if stopped { ExecStatus::Cancelled } else { ExecStatus::TimedOut };
+                        let mut result = nothing_ran();
+                        result.outcome.status = status;
+                        Ok(result)
+                    }
+                    (Worked::Unproven(error), Err(_)) => {
+                        job.unproven.store(true, Ordering::Release);
+                        Err(error)
+                    }
+                }
+            }
+        }
+    }
+
+    /// `false` when the job was asked to stop first: then there is no sandbox, and will be none.
+    async fn make_for(self: &Arc<Self>, job: &Shared, spec: &SandboxSpec) -> Result<bool> {
+        let slot = tokio::select! {
+            biased;
+            () = job.asked_to_stop() => return Ok(false),
+            slot = self.slots.slot(&job.owner) => slot?,
+        };
+        let made = self.make(&job.sandbox, spec, job.asked_to_stop()).await;
+        drop(slot);
+        match made {
+            Ok(_) => Ok(true),
+            Err(_) if job.is_asked_to_stop() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn work_in_time(self: &Arc<Self>, job: &Shared, assignment: Assignment) -> Result<Worked> {
+        let timeout = match &assignment.work {
+            JobWork::Code(run) => run.timeout,
+            JobWork::Command(command) => command.timeout,
+        };
+        let stopping = async {
+            job.asked_to_stop().await;
+            tokio::time::sleep(STOP_GRACE).await;
+        };
+        let overdue = |what: &str| {
+            let error = Error::new(ErrorKind::TimedOut, format!("the sandbox does not show that the run {what}"));
+            Ok(Worked::Unproven(error.with_hint("stop the sandbox: that ends all that runs in it")))
+        };
+        tokio::select! {
+            worked = self.work(job, assignment) => worked,
+            () = stopping => overdue("was stopped"),
+            () = tokio::time::sleep(timeout.saturating_add(GRACE)) => overdue("has ended in time"),
+        }
+    }
+}
+
+/// That a job which was registered gets an end, whatever happens to its task.
+struct Promise {
+    core: Arc<Core>,
+    job: Arc<Shared>,
+}
+
+impl Promise {
+    fn keep(&self, ended: Result<JobResult>) {
+        let status = match ended {
+            Ok(result) => JobStatus::Ended(result),
+            Err(error) => {
+                if error.kind() == ErrorKind::Internal {
+                    tracing::warn!(job = %self.job.id, sandbox = %self.job.sandbox, ?error, "a job could not be served");
+                }
+                JobStatus::Failed(JobFailure::from(&error))
+            }
+        };
+        let names: usize = match &status {
+            JobStatus::Ended(result) => result.artifacts.iter().map(|artifact| artifact.path.as_bytes().len()).sum(),
+            JobStatus::Running | JobStatus::Failed(_) => 0,
+        };
+        self.job.streams.close();
+        let now = self.core.clock.now();
+        let settings = &self.core.settings.jobs;
+        // Whoever waits may start the next one at once, and must find room for it.
+        self.core.jobs.ended(&self.job, self.job.streams.kept_bytes() + names, now, settings);
+        self.job.status.send_replace(status);
+        self.core.wake_by(now.after(settings.kept_for));
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        if self.job.is_running() {
+            self.keep(Err(Error::internal("the job ended without an answer")));
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The run of a job, in a sandbox that is there.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::pin::pin;
+use std::sync::Arc;
+
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+
+use super::Shared;
+use super::look::look;
+use crate::artifact::{Artifact, Baseline, DOUBT};
+use crate::error::{Error, Result};
+use crate::exec::{ExecOutcome, ExecStatus, ExecUsage};
+use crate::job::{JobFile, JobResult, JobStream, JobWork};
+use crate::path::GuestPath;
+use crate::service::core::Core;
+use crate::service::execution::Execution;
+use crate::service::files::HeldFiles;
+use crate::service::run::write_whole;
+
+/// Artifacts that a result names.
+const MOST_ARTIFACTS: usize = 100;
+
+/// What a terminal takes for the end of input.
+const END_OF_INPUT: &[u8] = b"\x04";
+
+pub(super) struct Assignment {
+    pub work: JobWork,
+    pub files: Vec<JobFile>,
+    pub stdin: Vec<u8>,
+}
+
+pub(super) enum Worked {
+    Ended(JobResult),
+    /// Something may still run.
+    Unproven(Error),
+}
+
+/// The result of a job that was stopped before there was anything to stop.
+pub(super) fn nothing_ran() -> JobResult {
+    JobResult {
+        outcome: ExecOutcome { status: ExecStatus::Cancelled, usage: ExecUsage::default() },
+        artifacts: Vec::new(),
+        artifacts_left_out: 0,
+        missing_layers: Vec::new(),
+    }
+}
+
+impl Core {
+    pub(super) async fn work(self: &Arc<Self>, job: &Shared, assignment: Assignment) -> Result<Worked> {
+        let Assignment { work, files, stdin } = assignment;
+        let (owner, id) = (&job.owner, &job.sandbox);
+        let directory = self.registry.info(owner, id, &self.clock)?.work_directory;
+        let missing_layers = match self.engine.isolation(id).await {
+            Ok(report) => report.missing(),
+            Err(error) => return Err(self.explain(id, error).await),
+        };
+        let mut result = JobResult { missing_layers, ..nothing_ran() };
+
+        let used = !job.fresh && self.registry.is_used_since(id, self.clock.now().before(DOUBT));
+        let is_doubtful = used || !files.is_empty();
+        let held = HeldFiles::new(self, owner, id);
+        for JobFile { path, contents } in &files {
+            tokio::select! {
+                biased;
+                () = job.asked_to_stop() => return Ok(Worked::Ended(result)),
+                written = write_whole(&held, path, contents, true) => written?,
+            }
+        }
+        drop(files);
+        let before = if is_doubtful { look(&*self.engine.files(id), &directory).await } else { Vec::new() };
+        if job.is_asked_to_stop() {
+            return Ok(Worked::Ended(result));
+        }
+
+        let baseline = Baseline::now().note(before);
+        let has_terminal = match &work {
+            JobWork::Code(run) => run.terminal.is_some(),
+            JobWork::Command(command) => command.terminal.is_some(),
+        };
+        let execution = match work {
+            JobWork::Code(run) => self.run_code_until(owner, id, run, job.asked_to_stop()).await?,
+            JobWork::Command(command) => self.exec(owner, id, &command).await?,
+        };
+        let end_of_input = if has_terminal { END_OF_INPUT } else { b"" };
+        match drive(job, execution, [&stdin, end_of_input]).await? {
+            Ok(outcome) => result.outcome = outcome,
+            Err(not_killed) => return Ok(Worked::Unproven(not_killed)),
+        }
+        job.streams.close();
+
+        let found = tokio::select! {
+            biased;
+            () = job.asked_to_stop() => (Vec::new(), 0),
+            found = self.artifacts(job, &directory, &baseline, result.outcome.status) => found,
+        };
+        (result.artifacts, result.artifacts_left_out) = found;
+        Ok(Worked::Ended(result))
+    }
+
+    async fn artifacts(
+        &self,
+        job: &Shared,
+        directory: &GuestPath,
+        baseline: &Baseline,
+        status: ExecStatus,
+    ) -> (Vec<Artifact>, usize) {
+        match status {
+            // With its sandbox.
+            ExecStatus::Killed => return (Vec::new(), 0),
+            ExecStatus::Exited(_)
+            | ExecStatus::Signalled(_)
+            | ExecStatus::TimedOut
+            | ExecStatus::OutOfMemory
+            | ExecStatus::Cancelled => {}
+        }
+        let files = self.engine.files(&job.sandbox);
+        let mut artifacts = baseline.artifacts(look(&*files, directory).await);
+        let left_out = artifacts.len().saturating_sub(MOST_ARTIFACTS);
+        artifacts.truncate(MOST_ARTIFACTS);
+        if job.fresh {
+            self.kept.keep(&job.owner, &job.sandbox, &artifacts, &*files, self.clock.now()).await;
+        }
+        (artifacts, left_out)
+    }
+}
+
+/// Feed a command and read it to its end. The inner error is of a kill that did not work.
+async fn drive(job: &Shared, mut execution: Execution, input: [&[u8]; 2]) -> Result<Result<ExecOutcome>> {
+    let control = execution.control.clone();
+    let feeding = feed(execution.stdin.take(), input);
+    let stopping = async {
+        job.asked_to_stop().await;
+        match control.cancel().await {
+            Ok(()) => pending().await,
+            Err(error) => error,
+        }
+    };
+    let on_stdout = |bytes: &[u8]| job.streams.push(JobStream::Stdout, bytes);
+    let on_stderr = |bytes: &[u8]| job.streams.push(JobStream::Stderr, bytes);
+    let mut reading = pin!(execution.read(on_stdout, on_stderr));
+    tokio::select! {
+        outcome = &mut reading => outcome.map(Ok),
+        never = feeding => match never {},
+        error = stopping => Ok(Err(error)),
+    }
+}
+
+/// All of the input and then its end. A program that does not read it to the end is none of our business.
+async fn feed(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>, input: [&[u8]; 2]) -> Infallible {
+    if let Some(mut stdin) = stdin {
+        for bytes in input {
+            if stdin.write_all(bytes).await.is_err() {
+                break;
+            }
+        }
+        let _ = stdin.shutdown().await;
+    }
+    pending().await
+}
