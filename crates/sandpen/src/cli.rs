@@ -5,7 +5,7 @@ use clap::builder::styling::Styles;
 use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
-use crate::commands::{bench, completions, cp, create, doctor, exec, logs, man, ps, run, stop};
+use crate::commands::{bench, completions, cp, create, doctor, exec, logs, man, mcp, ps, run, stop};
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
@@ -51,6 +51,7 @@ impl Cli {
             Command::Run(arguments) => arguments.write_to(&mut written),
             Command::Create(arguments) => arguments.write_to(&mut written),
             Command::Exec(arguments) => arguments.write_to(&mut written),
+            Command::Mcp(arguments) => arguments.write_to(&mut written),
             Command::Cp(_)
             | Command::Ps(_)
             | Command::Logs(_)
@@ -73,6 +74,7 @@ pub enum Command {
     Ps(ps::Arguments),
     Logs(logs::Arguments),
     Stop(stop::Arguments),
+    Mcp(mcp::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
@@ -89,6 +91,7 @@ impl Command {
             Self::Ps(arguments) => ps::run(arguments, config),
             Self::Logs(arguments) => logs::run(arguments, config),
             Self::Stop(arguments) => stop::run(arguments, config),
+            Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Doctor(arguments) => doctor::run(arguments, config),
             Self::Bench(arguments) => bench::run(arguments, config),
             Self::Completions(arguments) => completions::run(arguments),
@@ -105,6 +108,7 @@ impl Command {
             | Self::Ps(_)
             | Self::Logs(_)
             | Self::Stop(_)
+            | Self::Mcp(_)
             | Self::Doctor(_)
             | Self::Bench(_)
             | Self::Completions(_)

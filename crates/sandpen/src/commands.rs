@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod exec;
 pub mod logs;
 pub mod man;
+pub mod mcp;
 pub mod ps;
 pub mod run;
 pub mod stop;

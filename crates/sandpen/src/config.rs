@@ -10,8 +10,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sandbox::{Environment, Error, Image, Layer, Lifetime, Limits, Quota, Result};
+use tools::{Selection, Toolset};
 
 pub use self::key::Key;
+use self::key::Shape;
 pub use self::written::{Origin, Written};
 use crate::attach::Screen;
 use crate::{suggest, time};
@@ -33,6 +35,14 @@ pub struct Config {
     pub color: Color,
     pub verbose: bool,
     pub sandbox: SandboxConfig,
+    pub server: ServerConfig,
+}
+
+/// What a server offers, and what it tells of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServerConfig {
+    pub selection: Selection,
+    pub log: LogLevel,
 }
 
 /// What a new sandbox and a program in it get unless a command says otherwise.
@@ -72,6 +82,7 @@ impl Default for Config {
                 timeout: None,
                 environment: Environment::default(),
             },
+            server: ServerConfig { selection: Selection::default(), log: LogLevel::Warn },
         }
     }
 }
@@ -93,9 +104,9 @@ impl Config {
     pub fn resolve(places: impl IntoIterator<Item = Written>) -> Result<Self> {
         let mut config = Self::default();
         for written in places {
-            if written.values.iter().any(|(key, _)| *key == Key::AllowMissing) {
-                config.allow_missing.clear();
-            }
+            let lists: BTreeSet<Key> =
+                written.values.iter().map(|(key, _)| *key).filter(|key| key.shape() == Shape::List).collect();
+            lists.into_iter().for_each(|key| config.clear(key));
             for (key, value) in &written.values {
                 config.set(*key, value).map_err(|error| written.origin.point_at(*key, &error))?;
             }
@@ -109,6 +120,35 @@ impl Config {
             Error::invalid_input("there is no place to keep sandboxes, because HOME is not set")
                 .with_hint("name a directory with --state-dir or SANDPEN_STATE_DIR")
         })
+    }
+
+    /// A list that is written in a later place replaces the whole of an earlier one.
+    fn clear(&mut self, key: Key) {
+        match key {
+            Key::AllowMissing => self.allow_missing.clear(),
+            Key::Toolsets => self.server.selection.toolsets.clear(),
+            Key::Tools => self.server.selection.tools.clear(),
+            Key::ExcludeTools => self.server.selection.exclude.clear(),
+            Key::Engine
+            | Key::StateDir
+            | Key::Json
+            | Key::Color
+            | Key::Verbose
+            | Key::Runners
+            | Key::Image
+            | Key::Timeout
+            | Key::Memory
+            | Key::Cpus
+            | Key::Processes
+            | Key::Disk
+            | Key::Inodes
+            | Key::OpenFiles
+            | Key::Idle
+            | Key::Lifetime
+            | Key::Env
+            | Key::ReadOnly
+            | Key::Log => {}
+        }
     }
 
     fn set(&mut self, key: Key, value: &str) -> Result<()> {
@@ -139,6 +179,11 @@ impl Config {
                     .ok_or_else(|| Error::invalid_input(format!("{value:?} has no =")).with_hint("write NAME=VALUE"))?;
                 sandbox.environment.insert(name, value)?;
             }
+            Key::Toolsets => self.server.selection.toolsets.extend(toolsets(value)?),
+            Key::Tools => self.server.selection.tools.push(value.to_owned()),
+            Key::ExcludeTools => self.server.selection.exclude.push(value.to_owned()),
+            Key::ReadOnly => self.server.selection.read_only = truth(value)?,
+            Key::Log => self.server.log = value.parse()?,
         }
         Ok(())
     }
@@ -183,6 +228,26 @@ word!(
     Color,
     "one of the choices" { Auto = "auto", Always = "always", Never = "never", }
 );
+
+word!(
+    /// The least that is worth a line in the log.
+    LogLevel,
+    "a level of the log" {
+        Off = "off",
+        Error = "error",
+        Warn = "warn",
+        Info = "info",
+        Debug = "debug",
+        Trace = "trace",
+    }
+);
+
+fn toolsets(word: &str) -> Result<Vec<Toolset>> {
+    match word {
+        "all" => Ok(Toolset::ALL.to_vec()),
+        word => Ok(vec![word.parse()?]),
+    }
+}
 
 fn unknown_word(what: &str, text: &str, known: &[&str]) -> Error {
     let hint = match suggest::nearest(text, known.iter().copied()) {

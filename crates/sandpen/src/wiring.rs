@@ -62,12 +62,25 @@ async fn service(config: &Config) -> Result<SandboxService> {
     service_with_spares(config, 0).await
 }
 
+/// Enough for a client that makes a few sandboxes at once; each costs about as much memory as an idle one.
+const SERVER_SPARES: usize = 2;
+
+/// A service that lives as long as its server: sandboxes are made ahead, and what earlier processes left is in order
+/// before the first request.
+pub async fn server_service(config: &Config) -> Result<SandboxService> {
+    start(config, SERVER_SPARES, Recovery::BeforeStart).await
+}
+
 /// A service that has so many sandboxes made ahead, as a server would.
 pub async fn service_with_spares(config: &Config, spares: usize) -> Result<SandboxService> {
+    start(config, spares, Recovery::InBackground).await
+}
+
+async fn start(config: &Config, spares: usize, recovery: Recovery) -> Result<SandboxService> {
     let instance = InstanceId::random()?;
     let engine = engine(config, &instance, spares).await?;
     let mut settings = ServiceSettings::new(config.state_dir()?, instance);
-    settings.recovery = Recovery::InBackground;
+    settings.recovery = recovery;
     settings.runners = overlaid(config, settings.runners)?;
     SandboxService::start(engine, settings).await
 }

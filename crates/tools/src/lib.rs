@@ -7,6 +7,7 @@ pub mod call;
 pub mod catalog;
 pub mod content;
 pub mod error;
+pub mod instructions;
 pub mod policy;
 pub mod prompts;
 pub mod resources;

@@ -8,7 +8,7 @@ use sandbox::Layer;
 
 use super::key::Key;
 use super::written::{Origin, Written};
-use super::{Color, EngineChoice};
+use super::{Color, EngineChoice, LogLevel};
 
 /// Taken by every command, before or after its name.
 #[derive(Args, Clone, Debug, Default)]
@@ -160,6 +160,43 @@ impl LifetimeFlags {
     pub fn write_to(&self, written: &mut Written) {
         push(written, Key::Idle, &self.idle);
         push(written, Key::Lifetime, &self.lifetime);
+    }
+}
+
+/// What a server offers, and what it tells of itself.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Server")]
+pub struct ServerFlags {
+    /// Offer only these groups of tools: run, sandboxes, files, jobs, environment [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    toolsets: Vec<String>,
+
+    /// Offer these tools: in addition to --toolsets, or alone without it
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    tools: Vec<String>,
+
+    /// Leave these tools out, whatever else is said
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    exclude_tools: Vec<String>,
+
+    /// Offer only tools that change nothing, whatever else is said
+    #[arg(long)]
+    read_only: bool,
+
+    /// How much to write to standard error: off, error, warn, info, debug or trace [default: warn]
+    #[arg(long, value_name = "LEVEL", value_parser = PossibleValuesParser::new(LogLevel::NAMES), hide_possible_values = true)]
+    log: Option<String>,
+}
+
+impl ServerFlags {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::Toolsets, &self.toolsets);
+        push(written, Key::Tools, &self.tools);
+        push(written, Key::ExcludeTools, &self.exclude_tools);
+        push(written, Key::Log, &self.log);
+        if self.read_only {
+            written.push(Key::ReadOnly, "true");
+        }
     }
 }
 

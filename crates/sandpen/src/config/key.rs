@@ -52,6 +52,11 @@ keys! {
     Idle, "idle", One;
     Lifetime, "lifetime", One;
     Env, "env", Map;
+    Toolsets, "toolsets", List;
+    Tools, "tools", List;
+    ExcludeTools, "exclude_tools", List;
+    ReadOnly, "read_only", One;
+    Log, "log", One;
 }
 
 impl Key {

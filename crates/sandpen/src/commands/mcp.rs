@@ -1,0 +1,57 @@
+//! `sandpen mcp`: tools for one MCP client, over standard input and output.
+
+use clap::Args;
+use sandbox::Result;
+
+use crate::cli::examples;
+use crate::config::flags::{EnvFlag, LifetimeFlags, SandboxFlags, ServerFlags, TimeoutFlag};
+use crate::config::{Config, Written};
+use crate::exit::Exit;
+use crate::mcp::adapter::Callers;
+use crate::mcp::{setup, stdio};
+use crate::wiring;
+
+/// Serve an MCP client over standard input and output
+///
+/// For the configuration of an MCP client: it starts this command and speaks with it. Sandboxes end with the client.
+#[derive(Args, Debug)]
+#[command(after_help = examples(&[
+    ("claude mcp add sandpen -- sandpen mcp", "add it to Claude Code"),
+    ("sandpen mcp --memory 2G --timeout 5m", "with more room for each sandbox"),
+    ("sandpen mcp --read-only", "with the tools that change nothing"),
+]))]
+pub struct Arguments {
+    #[command(flatten)]
+    server: ServerFlags,
+
+    #[command(flatten)]
+    sandbox: SandboxFlags,
+
+    #[command(flatten)]
+    lifetime: LifetimeFlags,
+
+    #[command(flatten)]
+    timeout: TimeoutFlag,
+
+    #[command(flatten)]
+    env: EnvFlag,
+}
+
+impl Arguments {
+    pub fn write_to(&self, written: &mut Written) {
+        self.server.write_to(written);
+        self.sandbox.write_to(written);
+        self.lifetime.write_to(written);
+        self.timeout.write_to(written);
+        self.env.write_to(written);
+    }
+}
+
+pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
+    wiring::block_on(async {
+        let adapter = setup::adapter(&config, Callers::Local).await?;
+        let served = stdio::serve(adapter.clone()).await;
+        let shut_down = adapter.service().shutdown().await;
+        served.and_then(|exit| shut_down.map(|()| exit))
+    })
+}

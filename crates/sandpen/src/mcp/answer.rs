@@ -1,0 +1,92 @@
+//! Our values in the library's types, shaped for the revision that the client speaks.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rmcp::model::{
+    CallToolResult, ContentBlock, Prompt, PromptArgument, Resource, ResourceContents, ResourceTemplate, Tool,
+    ToolAnnotations,
+};
+use serde_json::Value;
+use tools::{Content, Hints, Output, ResourceLink, prompts, resources};
+
+use super::era::Era;
+
+pub fn tool(tool: &tools::Tool, era: Era) -> Tool {
+    let Hints { read_only, destructive, idempotent, open_world } = tool.hints;
+    let annotations = ToolAnnotations::with_title(tool.title)
+        .read_only(read_only)
+        .destructive(destructive)
+        .idempotent(idempotent)
+        .open_world(open_world);
+    let described = Tool::new(tool.name, tool.description.clone(), Arc::new(tool.input_schema.clone()))
+        .with_annotations(annotations);
+    match era {
+        // A client that sees an output schema insists on structured content, which these revisions do not have.
+        Era::Plain => described,
+        Era::Structured | Era::Modern => {
+            described.with_title(tool.title).with_raw_output_schema(Arc::new(tool.output_schema.clone()))
+        }
+    }
+}
+
+pub fn result(output: Output, era: Era) -> CallToolResult {
+    let content = output.content.into_iter().map(|content| block(content, era)).collect();
+    let mut result = if output.is_error { CallToolResult::error(content) } else { CallToolResult::success(content) };
+    match era {
+        Era::Plain => {}
+        Era::Structured | Era::Modern => result.structured_content = output.structured.map(Value::Object),
+    }
+    result
+}
+
+fn block(content: Content, era: Era) -> ContentBlock {
+    match content {
+        Content::Text(text) => ContentBlock::text(text),
+        Content::Image { mime_type, bytes } => ContentBlock::image(STANDARD.encode(bytes), mime_type),
+        Content::Link(link) => match era {
+            Era::Plain => ContentBlock::text(link_in_words(&link)),
+            Era::Structured | Era::Modern => {
+                let ResourceLink { uri, name, mime_type, bytes } = link;
+                ContentBlock::resource_link(Resource::new(uri, name).with_mime_type(mime_type).with_size(bytes))
+            }
+        },
+    }
+}
+
+fn link_in_words(link: &ResourceLink) -> String {
+    format!("{} ({}, {} bytes): {}", link.name, link.mime_type, link.bytes, link.uri)
+}
+
+pub fn resource(resource: resources::Resource) -> Resource {
+    let resources::Resource { uri, name, description, mime_type, bytes } = resource;
+    let described = Resource::new(uri, name).with_description(description).with_mime_type(mime_type);
+    match bytes {
+        Some(bytes) => described.with_size(bytes),
+        None => described,
+    }
+}
+
+pub fn template(template: &resources::Template) -> ResourceTemplate {
+    ResourceTemplate::new(template.uri_template, template.name)
+        .with_title(template.title)
+        .with_description(template.description)
+}
+
+pub fn contents(contents: resources::Contents, uri: &str) -> ResourceContents {
+    let body = match contents.body {
+        resources::Body::Text(text) => ResourceContents::text(text, uri),
+        resources::Body::Bytes(bytes) => ResourceContents::blob(STANDARD.encode(bytes), uri),
+    };
+    body.with_mime_type(contents.mime_type)
+}
+
+pub fn prompt(prompt: &prompts::Prompt) -> Prompt {
+    let arguments = prompt.arguments.iter().map(|argument| {
+        PromptArgument::new(argument.name)
+            .with_description(argument.description)
+            .with_required(argument.default.is_none())
+    });
+    Prompt::new(prompt.name, Some(prompt.description), Some(arguments.collect())).with_title(prompt.title)
+}
