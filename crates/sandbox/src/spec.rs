@@ -52,6 +52,17 @@ pub enum Image {
     Archive(PathBuf),
 }
 
+impl Image {
+    /// What a caller may know of it: where on the host it lies is the operator's affair.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Directory(_) => "directory",
+            Self::Archive(_) => "archive",
+        }
+    }
+}
+
 impl FromStr for Image {
     type Err = Error;
 

@@ -3,20 +3,24 @@
 //! What comes out of a sandbox is the work of code that nobody trusts: see [`host_tree`] for what it cannot do here.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
 use sandbox::{ByteRange, ByteSize, Error, ErrorKind, FileKind, Files, GuestPath, Limits, Result, WriteOptions};
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
 use tokio_util::io::SyncIoBridge;
 
 use self::host_tree::{HostTree, NewFile};
+use self::unpack::Links;
 use crate::output::reason;
 
 mod host_tree;
 mod pack;
+pub mod roots;
 mod unpack;
 
 /// What was copied; links and special files that could not be are counted, never hidden.
@@ -59,11 +63,66 @@ impl Bounds {
     }
 }
 
+/// A file or directory of this machine, opened: from here on it is that one, whatever its name comes to mean.
+#[derive(Debug)]
+pub struct HostSource {
+    file: File,
+    /// For messages, and for its last name.
+    path: PathBuf,
+}
+
+impl HostSource {
+    /// What the person named; links in that name are theirs and are followed.
+    pub fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| host_error(path, &errno.into()))?;
+        Ok(Self { file: file.into(), path: path.to_owned() })
+    }
+}
+
+/// Where on this machine a copy goes: a directory that is open, and the name in it.
+#[derive(Debug)]
+pub struct HostTarget {
+    above: HostTree,
+    name: OsString,
+    links: Links,
+}
+
+impl HostTarget {
+    /// What the person named: into it if it is a directory, under its name otherwise.
+    fn open(to: &Path, from: &GuestPath, kind: FileKind) -> Result<Self> {
+        let (above, name) = if to.is_dir() {
+            (HostTree::open_existing(to)?, own_name(from)?.to_owned())
+        } else {
+            let name = to
+                .file_name()
+                .ok_or_else(|| Error::invalid_input(format!("{} is not the name of a file", to.display())))?;
+            let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let above = match kind {
+                FileKind::Directory => HostTree::open(parent)?,
+                FileKind::Regular | FileKind::Link | FileKind::Other => HostTree::open_existing(parent)?,
+            };
+            (above, name.to_owned())
+        };
+        Ok(Self { above, name, links: Links::AsTheyAre })
+    }
+}
+
+fn own_name(path: &GuestPath) -> Result<&OsStr> {
+    let name = path.file_name().ok_or_else(|| Error::invalid_input("the root directory has no name of its own"))?;
+    Ok(OsStr::from_bytes(name))
+}
+
 /// A file or directory of this machine into a sandbox, as `cp -r` does it: into `to` if that is a directory.
 pub async fn copy_in(files: &dyn Files, from: &Path, to: &GuestPath) -> Result<Copied> {
-    let metadata = tokio::fs::metadata(from).await.map_err(|cause| host_error(from, &cause))?;
+    send(files, HostSource::open(from)?, to).await
+}
+
+async fn send(files: &dyn Files, from: HostSource, to: &GuestPath) -> Result<Copied> {
+    let HostSource { file, path } = from;
+    let metadata = file.metadata().map_err(|cause| host_error(&path, &cause))?;
     let to = match files.stat(to).await {
-        Ok(stat) if stat.kind == FileKind::Directory => to.join(last_name(from)?.as_bytes())?,
+        Ok(stat) if stat.kind == FileKind::Directory => to.join(last_name(&path)?.as_bytes())?,
         Ok(_) => to.clone(),
         Err(error) if error.kind() == ErrorKind::NotFound => to.clone(),
         Err(error) => return Err(error),
@@ -71,45 +130,41 @@ pub async fn copy_in(files: &dyn Files, from: &Path, to: &GuestPath) -> Result<C
     if metadata.is_dir() {
         files.make_directory(&to).await?;
         let writer = files.unpack(&to).await?;
-        let source = from.to_owned();
         let (copied, writer) = blocking({
             let bridge = SyncIoBridge::new(writer);
-            move || pack::pack(&source, bridge).map(|(copied, bridge)| (copied, bridge.into_inner()))
+            move || pack::pack(&file, &path, bridge).map(|(copied, bridge)| (copied, bridge.into_inner()))
         })
         .await?;
         writer.commit().await?;
         return Ok(copied);
     }
     if !metadata.is_file() {
-        return Err(Error::invalid_input(format!("{} is neither a file nor a directory", from.display())));
+        return Err(Error::invalid_input(format!("{} is neither a file nor a directory", path.display())));
     }
-    let mut source = tokio::fs::File::open(from).await.map_err(|cause| host_error(from, &cause))?;
     let options = WriteOptions { mode: metadata.permissions().mode() & 0o777, ..WriteOptions::default() };
     let mut writer = files.write(&to, options).await?;
-    let bytes = pour(&mut source, &mut writer, from, &to).await?;
+    let bytes = pour(&mut file.into(), &mut writer, &path, &to).await?;
     writer.commit().await?;
     Ok(Copied { files: 1, bytes, ..Copied::default() })
 }
 
 /// A file or directory of a sandbox to this machine: into `to` if that is a directory.
 pub async fn copy_out(files: &dyn Files, from: &GuestPath, to: &Path, bounds: Bounds) -> Result<Copied> {
-    let stat = files.stat(from).await?;
-    let to = if to.is_dir() {
-        let name = from.file_name().ok_or_else(|| Error::invalid_input("the root directory has no name of its own"))?;
-        to.join(OsStr::from_bytes(name))
-    } else {
-        to.to_owned()
-    };
-    match stat.kind {
+    let kind = files.stat(from).await?.kind;
+    fetch(files, from, kind, HostTarget::open(to, from, kind)?, bounds).await
+}
+
+async fn fetch(files: &dyn Files, from: &GuestPath, kind: FileKind, to: HostTarget, bounds: Bounds) -> Result<Copied> {
+    let HostTarget { above, name, links } = to;
+    match kind {
         FileKind::Directory => {
             let stream = SyncIoBridge::new(files.pack(from).await?);
-            blocking(move || unpack::unpack(stream, &HostTree::open(&to)?, bounds)).await
+            blocking(move || unpack::unpack(stream, &above.below(&name)?, bounds, links)).await
         }
         FileKind::Regular | FileKind::Link => {
             let mut source = files.read(from, ByteRange::default()).await?;
             bounds.check(&Copied::default(), source.stat.bytes)?;
-            let (tree, name) = HostTree::above(&to)?;
-            let mut new = tree.new_file(&[], &name)?;
+            let mut new = above.new_file(&[], &name)?;
             let bytes = receive(&mut source, &mut new, from).await?;
             new.commit(source.stat.mode)?;
             Ok(Copied { files: 1, bytes, ..Copied::default() })

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sandbox::{GuestPath, Owner, Result, SandboxId, SandboxService};
+use sandbox::{Files, GuestPath, Limits, Owner, Result, SandboxService};
 use tokio_util::sync::CancellationToken;
 
 use crate::policy::Policy;
@@ -45,12 +45,10 @@ impl Progress for Silent {
 /// Copies between sandboxes and the places of the host that the operator opened, and no others.
 #[async_trait]
 pub trait HostFiles: Send + Sync {
-    /// The opened places, as the operator named them.
-    fn roots(&self) -> Vec<String>;
+    async fn copy_in(&self, host: &str, files: &dyn Files, guest: &GuestPath) -> Result<Copied>;
 
-    async fn copy_in(&self, call: &Call, host: &str, id: &SandboxId, guest: &GuestPath) -> Result<Copied>;
-
-    async fn copy_out(&self, call: &Call, id: &SandboxId, guest: &GuestPath, host: &str) -> Result<Copied>;
+    /// At most what `limits` let a sandbox hold: a sparse file claims any size it likes.
+    async fn copy_out(&self, files: &dyn Files, guest: &GuestPath, host: &str, limits: Limits) -> Result<Copied>;
 }
 
 /// What a copy came to.

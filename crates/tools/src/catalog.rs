@@ -6,11 +6,19 @@ use crate::policy::Policy;
 use crate::select::Selection;
 use crate::tool::Tool;
 
+mod copy_files;
 mod create_sandbox;
 mod delete_file;
+mod describe_environment;
+mod get_job;
 mod list_files;
 mod list_sandboxes;
+mod news;
 mod read_file;
+mod run;
+mod run_code;
+mod run_command;
+mod stop_job;
 mod stop_sandbox;
 mod target;
 mod write_file;
@@ -38,8 +46,12 @@ impl Catalog {
     }
 }
 
+/// Without a place of the host that is open there is nothing to copy, and no tool for it.
 fn all(policy: &Policy) -> Vec<Tool> {
-    vec![
+    let copy_files = (!policy.roots.is_empty()).then(|| copy_files::tool(policy));
+    let mut tools = vec![
+        run_code::tool(policy),
+        run_command::tool(),
         create_sandbox::tool(policy),
         list_sandboxes::tool(),
         stop_sandbox::tool(),
@@ -47,5 +59,8 @@ fn all(policy: &Policy) -> Vec<Tool> {
         write_file::tool(),
         list_files::tool(),
         delete_file::tool(),
-    ]
+    ];
+    tools.extend(copy_files);
+    tools.extend([get_job::tool(), stop_job::tool(), describe_environment::tool()]);
+    tools
 }

@@ -20,7 +20,7 @@ mod results;
 mod text;
 mod uri;
 
-pub use call::{Call, HostFiles, Progress, Silent};
+pub use call::{Call, Copied, HostFiles, Progress, Silent};
 pub use catalog::Catalog;
 pub use content::{Content, Output, ResourceLink};
 pub use error::tell;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbox::{ByteSize, Environment, Error, Image, Lifetime, Limits, Result};
+use sandbox::{ByteSize, Environment, Error, Image, Lifetime, Limits, Result, Runners};
 
 /// Decided once, when the server starts.
 #[derive(Clone, Debug)]
@@ -17,6 +17,10 @@ pub struct Policy {
     pub longest_timeout: Duration,
     /// How long a call waits for its run before it is answered with a job.
     pub wait: Duration,
+    /// The names of the languages that code can be in.
+    pub languages: Vec<String>,
+    /// Places of the host that files may be copied from and to, as the operator named them.
+    pub roots: Vec<String>,
 }
 
 impl Default for Policy {
@@ -31,6 +35,8 @@ impl Default for Policy {
             longest_timeout: Duration::from_secs(30 * 60),
             // Many clients give up after a minute, and an answer must reach them before that.
             wait: Duration::from_secs(50),
+            languages: Runners::built_in().iter().map(|runner| runner.name.clone()).collect(),
+            roots: Vec::new(),
         }
     }
 }
@@ -91,6 +97,15 @@ impl Policy {
             Ok(timeout) if timeout <= self.longest_timeout => Ok(timeout),
             Ok(_) | Err(_) => Err(Error::limit_exceeded(format!("timeout_s can be {longest} at most"))
                 .with_hint("split the work, or save what it has done and go on in a second run")),
+        }
+    }
+
+    /// How long a call waits for its run before it is answered with a job.
+    pub fn wait(&self, seconds: Option<f64>) -> Result<Duration> {
+        let Some(seconds) = seconds else { return Ok(self.wait) };
+        match Duration::try_from_secs_f64(seconds) {
+            Ok(wait) => Ok(wait.min(self.longest_timeout)),
+            Err(_) => Err(Error::invalid_input("wait_s must be a number of seconds, 0 or more")),
         }
     }
 }

@@ -1,13 +1,17 @@
-//! What can be read by its address: files of sandboxes, as text or as bytes.
+//! What can be read by its address: files of sandboxes, as text or as bytes, and the output of jobs.
 
 use std::collections::BTreeMap;
 
-use sandbox::{ByteRange, Error, FileKind, GuestPath, ListOptions, Result, SandboxId, SandboxInfo};
-use tokio::io::AsyncReadExt;
+use sandbox::service::Job;
+use sandbox::{ByteRange, Error, FileKind, GuestPath, JobStatus, ListOptions, Result, SandboxId, SandboxInfo};
 
 use crate::call::Call;
 use crate::mime;
-use crate::uri::{self, Named};
+use crate::uri::{self, Named, OutputStream};
+
+mod watch;
+
+pub use watch::{Watch, watch};
 
 /// Larger files are for `read_file` with a range, or for `sandpen cp`.
 pub const MAX_BYTES: u64 = 8 << 20;
@@ -33,12 +37,20 @@ pub struct Template {
     pub description: &'static str,
 }
 
-pub const TEMPLATES: &[Template] = &[Template {
-    uri_template: uri::FILE_TEMPLATE,
-    name: "sandbox_file",
-    title: "File in a sandbox",
-    description: "A file of one of your sandboxes, by its absolute path without the leading slash",
-}];
+pub const TEMPLATES: &[Template] = &[
+    Template {
+        uri_template: uri::FILE_TEMPLATE,
+        name: "sandbox_file",
+        title: "File in a sandbox",
+        description: "A file of one of your sandboxes, by its absolute path without the leading slash",
+    },
+    Template {
+        uri_template: uri::OUTPUT_TEMPLATE,
+        name: "job_output",
+        title: "Output of a job",
+        description: "What a run has written so far to stdout or stderr, up to half a mebibyte of it",
+    },
+];
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
@@ -52,9 +64,10 @@ pub enum Body {
     Bytes(Vec<u8>),
 }
 
-/// The files at the top of the work directories, oldest sandbox first.
+/// The outputs of jobs, then the files at the top of the work directories, oldest first.
 pub async fn list(call: &Call) -> Result<Vec<Resource>> {
-    let mut found = Vec::new();
+    let mut found: Vec<_> = call.service.jobs(&call.owner).iter().flat_map(outputs_of).collect();
+    found.truncate(LISTED / 2);
     for sandbox in call.service.list(&call.owner).await? {
         let room = LISTED.saturating_sub(found.len()).min(LISTED_PER_SANDBOX);
         if room == 0 {
@@ -68,6 +81,7 @@ pub async fn list(call: &Call) -> Result<Vec<Resource>> {
 pub async fn read(call: &Call, address: &str) -> Result<Contents> {
     match uri::parse(address)? {
         Named::File { id, path } => read_file(call, &id, &path).await,
+        Named::Output { id, stream } => Ok(read_output(&call.service.job(&call.owner, &id)?, stream)),
     }
 }
 
@@ -87,6 +101,10 @@ pub async fn complete(
             Some(id) => paths(call, id, typed).await?,
             None => Vec::new(),
         },
+        (uri::OUTPUT_TEMPLATE, "job_id") => {
+            call.service.jobs(&call.owner).iter().map(|job| job.id().to_string()).collect()
+        }
+        (uri::OUTPUT_TEMPLATE, "stream") => OutputStream::ALL.map(|stream| stream.as_str().to_owned()).into(),
         _ => Vec::new(),
     };
     values.retain(|value| value.starts_with(typed));
@@ -112,22 +130,38 @@ async fn files_of(call: &Call, sandbox: &SandboxInfo, room: usize) -> Vec<Resour
 }
 
 async fn read_file(call: &Call, id: &SandboxId, path: &GuestPath) -> Result<Contents> {
-    let files = call.service.files(&call.owner, id)?;
-    let file = files.read(path, ByteRange { offset: 0, length: Some(MAX_BYTES + 1) }).await?;
-    let mut bytes = Vec::new();
-    file.stream
-        .take(MAX_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .await
-        .map_err(|cause| Error::unavailable("the file could not be read to its end").with_cause(cause))?;
+    let range = ByteRange { offset: 0, length: Some(MAX_BYTES + 1) };
+    let (stat, bytes) = call.service.read_artifact(&call.owner, id, path, range).await?;
     if bytes.len() as u64 > MAX_BYTES {
-        return Err(Error::limit_exceeded(format!(
-            "the file has {} bytes, which is too many to read at once",
-            file.stat.bytes
-        ))
-        .with_hint("read it in parts with read_file, offset and length"));
+        let message = format!("the file has {} bytes, which is too many to read at once", stat.bytes);
+        return Err(Error::limit_exceeded(message).with_hint("read it in parts with read_file, offset and length"));
     }
     Ok(contents(path, bytes))
+}
+
+fn outputs_of(job: &Job) -> Vec<Resource> {
+    let output = job.output();
+    let state = match job.status() {
+        JobStatus::Running => "running",
+        JobStatus::Ended(_) | JobStatus::Failed(_) => "ended",
+    };
+    let resource = |stream: OutputStream, bytes: u64| Resource {
+        uri: uri::output(job.id(), stream),
+        name: format!("{} {}", job.id(), stream.as_str()),
+        description: format!("{} of {} ({state})", stream.as_str(), job.title()),
+        mime_type: "text/plain",
+        bytes: Some(bytes),
+    };
+    vec![resource(OutputStream::Stdout, output.stdout.total()), resource(OutputStream::Stderr, output.stderr.total())]
+}
+
+fn read_output(job: &Job, stream: OutputStream) -> Contents {
+    let output = job.output();
+    let kept = match stream {
+        OutputStream::Stdout => output.stdout,
+        OutputStream::Stderr => output.stderr,
+    };
+    Contents { mime_type: "text/plain", body: Body::Text(kept.to_text()) }
 }
 
 fn contents(path: &GuestPath, bytes: Vec<u8>) -> Contents {

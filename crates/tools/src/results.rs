@@ -1,4 +1,292 @@
-//! Results of runs as blocks and objects.
+//! Results of runs: one object for programs, and blocks that a model and a person both can read.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use sandbox::service::Job;
+use sandbox::{
+    Artifact, ByteRange, ByteSize, CappedOutput, ExecOutcome, ExecStatus, JobId, JobResult, JobStatus, Layer, Result,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::call::Call;
+use crate::content::{Content, ResourceLink};
+use crate::text::{self, Budget};
+use crate::tool::Answer;
+use crate::uri::{self, OutputStream};
+use crate::{mime, policy::Policy};
 
 /// Larger images are linked instead of shown: they would fill a model's context.
 pub const IMAGE_BYTES: u64 = 1 << 20;
+
+const IMAGES: usize = 8;
+const LINKS: usize = 20;
+
+/// What both streams of a run may take in an answer. The end matters more: that is where results and errors are.
+const STDOUT: Budget = Budget { head: 8 * 1024, tail: 16 * 1024 };
+const STDERR: Budget = Budget { head: 4 * 1024, tail: 8 * 1024 };
+
+/// A run, as far as it has come.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RunObject {
+    pub sandbox_id: String,
+    /// False when the sandbox ended with the run: its id is of no use any more, its artifacts are, for ten minutes.
+    pub sandbox_kept: bool,
+    pub status: Status,
+    /// Present when status is exited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Present when a signal ended the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    /// Something was left out of stdout or stderr, where it says so.
+    pub truncated: bool,
+    /// Files below the work directory that the run made or changed.
+    pub artifacts: Vec<ArtifactObject>,
+    /// Artifacts that are not listed.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[schemars(default)]
+    pub artifacts_left_out: usize,
+    /// Present once the run has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageObject>,
+    /// For get_job and stop_job; present while the run goes on, and when its output was cut.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_id: Option<String>,
+    /// Walls that the operator allowed to be missing, and that were missing around this run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub missing_layers: Vec<&'static str>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    Running,
+    Exited,
+    TimedOut,
+    OutOfMemory,
+    Killed,
+    Cancelled,
+}
+
+impl From<ExecStatus> for Status {
+    fn from(status: ExecStatus) -> Self {
+        match status {
+            ExecStatus::Exited(_) => Self::Exited,
+            ExecStatus::Signalled(_) | ExecStatus::Killed => Self::Killed,
+            ExecStatus::TimedOut => Self::TimedOut,
+            ExecStatus::OutOfMemory => Self::OutOfMemory,
+            ExecStatus::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ArtifactObject {
+    pub path: String,
+    pub mime_type: &'static str,
+    pub bytes: u64,
+    /// To read it as a resource.
+    pub uri: String,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct UsageObject {
+    pub wall_ms: u64,
+    pub cpu_ms: u64,
+    pub peak_memory_bytes: u64,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// A job as it stands now.
+pub async fn answer(call: &Call, job: &Job) -> Result<Answer<RunObject>> {
+    match job.status() {
+        JobStatus::Running => Ok(running(job)),
+        JobStatus::Ended(result) => Ok(ended(call, job, &result).await),
+        JobStatus::Failed(failure) => Err(failure.to_error()),
+    }
+}
+
+fn running(job: &Job) -> Answer<RunObject> {
+    let mut value = object(job, Status::Running);
+    value.job_id = Some(job.id().to_string());
+    let mut text = streams(&value);
+    let _ = write!(
+        text,
+        "[still running as {id}: call get_job with this job_id for its output and its end, stop_job to end it]",
+        id = job.id()
+    );
+    Answer { content: vec![Content::Text(text)], value }
+}
+
+async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> {
+    let ExecOutcome { status, usage } = result.outcome;
+    let mut value = object(job, status.into());
+    let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    value.exit_code = status.exit_code();
+    value.signal = status.signal();
+    value.usage = Some(UsageObject {
+        wall_ms: milliseconds(usage.wall),
+        cpu_ms: milliseconds(usage.cpu),
+        peak_memory_bytes: usage.peak_memory,
+    });
+    value.job_id = value.truncated.then(|| job.id().to_string());
+    value.artifacts_left_out = result.artifacts_left_out;
+    value.missing_layers = result.missing_layers.iter().map(|layer| Layer::as_str(*layer)).collect();
+    let (blocks, not_shown) = show(call, job, &result.artifacts, &mut value.artifacts).await;
+    let mut text = streams(&value);
+    text += &closing(&value, status, &call.policy, not_shown + result.artifacts_left_out);
+    let mut content = vec![Content::Text(text)];
+    content.extend(blocks);
+    if value.truncated {
+        content.extend(whole_outputs(job.id(), &job.output().stdout, &job.output().stderr));
+    }
+    Answer { content, value }
+}
+
+fn object(job: &Job, status: Status) -> RunObject {
+    let output = job.output();
+    let (stdout, stdout_cut) = text::cut(&output.stdout, STDOUT);
+    let (stderr, stderr_cut) = text::cut(&output.stderr, STDERR);
+    RunObject {
+        sandbox_id: job.sandbox().to_string(),
+        sandbox_kept: !job.is_fresh(),
+        status,
+        exit_code: None,
+        signal: None,
+        stdout,
+        stderr,
+        truncated: stdout_cut || stderr_cut,
+        artifacts: Vec::new(),
+        artifacts_left_out: 0,
+        usage: None,
+        job_id: None,
+        missing_layers: Vec::new(),
+    }
+}
+
+/// What was printed, as a terminal would show it; errors under their own heading.
+fn streams(run: &RunObject) -> String {
+    let mut text = run.stdout.clone();
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    if !run.stderr.is_empty() {
+        let _ = write!(text, "[stderr]\n{}", run.stderr);
+        if !run.stderr.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// How it ended, when that is not plain from the output, and what to do about it.
+fn closing(run: &RunObject, status: ExecStatus, policy: &Policy, files_not_shown: usize) -> String {
+    let mut notes = Vec::new();
+    match status {
+        ExecStatus::Exited(0) if run.stdout.is_empty() && run.stderr.is_empty() => {
+            notes.push("[no output, exit code 0]".to_owned());
+        }
+        ExecStatus::Exited(0) => {}
+        ExecStatus::Exited(code) => notes.push(format!("[exit code {code}]")),
+        ExecStatus::Signalled(signal) => notes.push(format!("[ended by signal {signal}]")),
+        ExecStatus::TimedOut => notes.push(format!(
+            "[time ran out, everything was killed: raise timeout_s, {} at most, or do less at once]",
+            policy.longest_timeout.as_secs()
+        )),
+        ExecStatus::OutOfMemory => {
+            let hint = if run.sandbox_kept { "a sandbox" } else { "create_sandbox, and run in it," };
+            notes.push(format!(
+                "[memory ran out, the program was killed: use {hint} with more memory_mb, or less data]"
+            ));
+        }
+        ExecStatus::Killed => notes.push("[the sandbox was stopped while it ran]".to_owned()),
+        ExecStatus::Cancelled => notes.push("[stopped on request]".to_owned()),
+    }
+    if !run.artifacts.is_empty() {
+        let files = run.artifacts.iter().take(LINKS);
+        let listed: Vec<_> = files.map(|file| format!("{} ({})", file.path, ByteSize::new(file.bytes))).collect();
+        notes.push(format!("[files: {}]", listed.join(", ")));
+    }
+    if files_not_shown > 0 {
+        notes.push(format!("[{files_not_shown} more files: list_files shows all]"));
+    }
+    if !run.missing_layers.is_empty() {
+        notes.push(format!("[this sandbox stands without {}]", run.missing_layers.join(", ")));
+    }
+    notes.join("\n")
+}
+
+/// Images in place, everything else as links; returns how many files got neither.
+async fn show(
+    call: &Call,
+    job: &Job,
+    artifacts: &[Artifact],
+    objects: &mut Vec<ArtifactObject>,
+) -> (Vec<Content>, usize) {
+    let (mut images, mut links, mut not_shown) = (Vec::new(), Vec::new(), 0);
+    for artifact in artifacts {
+        let mut object = ArtifactObject {
+            path: artifact.path.to_string_lossy().into_owned(),
+            mime_type: mime::by_name(artifact.path.as_bytes()),
+            bytes: artifact.bytes,
+            uri: uri::file(job.sandbox(), &artifact.path),
+        };
+        let image = if images.len() < IMAGES { image(call, job, artifact).await } else { None };
+        match image {
+            Some((mime_type, bytes)) => {
+                object.mime_type = mime_type;
+                images.push(Content::Image { mime_type, bytes });
+            }
+            None if links.len() < LINKS => links.push(Content::Link(link(&object, artifact))),
+            None => not_shown += 1,
+        }
+        objects.push(object);
+    }
+    images.extend(links);
+    (images, not_shown)
+}
+
+async fn image(call: &Call, job: &Job, artifact: &Artifact) -> Option<(&'static str, Vec<u8>)> {
+    let name = artifact.path.file_name()?;
+    if artifact.bytes > IMAGE_BYTES || !mime::may_be_image(name) {
+        return None;
+    }
+    let range = ByteRange { offset: 0, length: Some(IMAGE_BYTES + 1) };
+    let read = call.service.read_artifact(&call.owner, job.sandbox(), &artifact.path, range).await;
+    // A file that is gone by now, or has grown, is still worth its link.
+    let (_, bytes) = read.ok().filter(|(_, bytes)| bytes.len() as u64 <= IMAGE_BYTES)?;
+    Some((mime::image(name, &bytes)?, bytes))
+}
+
+fn link(object: &ArtifactObject, artifact: &Artifact) -> ResourceLink {
+    ResourceLink {
+        uri: object.uri.clone(),
+        name: String::from_utf8_lossy(artifact.path.file_name().unwrap_or_default()).into_owned(),
+        mime_type: object.mime_type,
+        bytes: object.bytes,
+    }
+}
+
+fn whole_outputs(id: &JobId, stdout: &CappedOutput, stderr: &CappedOutput) -> Vec<Content> {
+    let link = |stream: OutputStream, output: &CappedOutput, budget: Budget| {
+        let whole = ResourceLink {
+            uri: uri::output(id, stream),
+            name: stream.as_str().to_owned(),
+            mime_type: "text/plain",
+            bytes: output.total(),
+        };
+        text::cut(output, budget).1.then_some(Content::Link(whole))
+    };
+    [link(OutputStream::Stdout, stdout, STDOUT), link(OutputStream::Stderr, stderr, STDERR)]
+        .into_iter()
+        .flatten()
+        .collect()
+}

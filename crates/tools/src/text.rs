@@ -1,7 +1,44 @@
 //! Text for a model's context: bounded by what it takes once it is written down as JSON, not by what it was before.
 
+use sandbox::CappedOutput;
+
 /// How much of a file is shown at once.
 pub const PART: u64 = 32 * 1024;
+
+/// Encoded bytes that are kept of each end.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    pub head: usize,
+    pub tail: usize,
+}
+
+/// Output as it is shown, and whether anything was left out of it.
+pub fn cut(output: &CappedOutput, budget: Budget) -> (String, bool) {
+    let whole = String::from_utf8_lossy(&output.bytes()).into_owned();
+    if !output.is_truncated() && encoded_prefix(&whole, budget.head + budget.tail) == whole.len() {
+        return (whole, false);
+    }
+    // Where bytes are already missing, the ends must not be taken for neighbours.
+    let (start, end) = if output.is_truncated() {
+        (String::from_utf8_lossy(output.head()).into_owned(), String::from_utf8_lossy(&output.tail()).into_owned())
+    } else {
+        (whole.clone(), whole)
+    };
+    let head = &start[..encoded_prefix(&start, budget.head)];
+    let tail = &end[encoded_suffix(&end, budget.tail)..];
+    let (head, tail) = (whole_lines_before(head), whole_lines_after(tail));
+    let left_out = output.total().saturating_sub((head.len() + tail.len()) as u64);
+    (format!("{head}\n[… {left_out} bytes left out …]\n{tail}"), true)
+}
+
+/// Without the broken last line, unless there is no other.
+fn whole_lines_before(text: &str) -> &str {
+    text.rfind('\n').map_or(text, |end| &text[..end])
+}
+
+fn whole_lines_after(text: &str) -> &str {
+    text.find('\n').filter(|end| end + 1 < text.len()).map_or(text, |end| &text[end + 1..])
+}
 
 /// The bytes that a character takes inside a JSON string.
 fn encoded_length(character: char) -> usize {
@@ -45,6 +82,30 @@ mod tests {
         let text: String = (0..0x250).filter_map(char::from_u32).chain(['€', '𝄞']).collect();
         let written = serde_json::to_string(&text).unwrap();
         assert_eq!(text.chars().map(encoded_length).sum::<usize>(), written.len() - 2);
+    }
+
+    fn output(text: &str, caps: usize) -> CappedOutput {
+        let mut output = CappedOutput::new(sandbox::OutputCaps { head: caps, tail: caps });
+        output.push(text.as_bytes());
+        output
+    }
+
+    #[test]
+    fn what_fits_is_whole_and_what_does_not_keeps_both_ends() {
+        let budget = Budget { head: 20, tail: 20 };
+        assert_eq!(cut(&output("one\ntwo\n", 100), budget), ("one\ntwo\n".to_owned(), false));
+        let long: String = (0..100).map(|number| format!("line {number}\n")).collect();
+        let (text, truncated) = cut(&output(&long, 1000), budget);
+        assert!(truncated);
+        assert!(text.starts_with("line 0\nline 1\n[… ") && text.ends_with("left out …]\nline 98\nline 99\n"), "{text}");
+        assert_eq!(cut(&output(&long, 50), budget).0, text);
+    }
+
+    #[test]
+    fn control_bytes_do_not_escape_the_budget() {
+        let budget = Budget { head: 600, tail: 600 };
+        let (text, truncated) = cut(&output(&"\u{1}".repeat(10_000), 10_000), budget);
+        assert!(truncated && serde_json::to_string(&text).unwrap().len() < 1300);
     }
 
     #[test]

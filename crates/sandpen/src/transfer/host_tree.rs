@@ -31,16 +31,17 @@ impl HostTree {
         Self::open_existing(path)
     }
 
-    /// The directory in which `path` is or will be, and its last name.
-    pub fn above(path: &Path) -> Result<(Self, OsString)> {
-        let name = path
-            .file_name()
-            .ok_or_else(|| Error::invalid_input(format!("{} is not the name of a file", path.display())))?;
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        Ok((Self::open_existing(parent)?, name.to_owned()))
+    /// A directory that was opened before; `path` is what messages call it.
+    pub fn from_descriptor(root: OwnedFd, path: PathBuf) -> Self {
+        Self { root, path }
     }
 
-    fn open_existing(path: &Path) -> Result<Self> {
+    /// One directory below this one, made if it is missing.
+    pub fn below(&self, name: &OsStr) -> Result<Self> {
+        Ok(Self { root: self.directory(&[name])?, path: self.path.join(name) })
+    }
+
+    pub fn open_existing(path: &Path) -> Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| host_error(path, &errno.into()))?;
         Ok(Self { root, path: path.to_owned() })

@@ -11,8 +11,42 @@ use super::host_tree::HostTree;
 use super::{Bounds, Copied};
 use crate::output::reason;
 
+/// Which links of a sandbox are made here. None is ever followed, but a person or a program may follow one later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// As they are: the person who asked for the copy can look.
+    AsTheyAre,
+    /// Only those that stay in the copy: nobody looks at what a model copies.
+    Inside,
+}
+
+impl Links {
+    fn admit(self, names: &[OsString], target: &OsStr) -> bool {
+        match self {
+            Self::AsTheyAre => true,
+            Self::Inside => stays_inside(names.len().saturating_sub(1), target.as_bytes()),
+        }
+    }
+}
+
+/// Whether a link so many directories deep leads to something below the top, step by step.
+fn stays_inside(mut depth: usize, target: &[u8]) -> bool {
+    if target.starts_with(b"/") {
+        return false;
+    }
+    for name in target.split(|&byte| byte == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." if depth == 0 => return false,
+            b".." => depth -= 1,
+            _ => depth += 1,
+        }
+    }
+    true
+}
+
 /// Names in the stream begin with the directory's own, which `tree` stands for.
-pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds) -> Result<Copied> {
+pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Links) -> Result<Copied> {
     let mut copied = Copied::default();
     let mut links: Vec<(Vec<OsString>, OsString)> = Vec::new();
     let mut archive = Archive::new(stream);
@@ -43,10 +77,13 @@ pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds) -> Result<Copi
                 copied.bytes += size;
             }
             (EntryType::Symlink, Some(_)) => {
-                if let Some(target) = entry.link_name_bytes() {
-                    let names = names.iter().map(|&name| name.to_owned()).collect();
-                    links.push((names, OsStr::from_bytes(&target).to_owned()));
-                    copied.links += 1;
+                let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+                match entry.link_name_bytes() {
+                    Some(target) if admitted.admit(&names, OsStr::from_bytes(&target)) => {
+                        links.push((names, OsStr::from_bytes(&target).to_owned()));
+                        copied.links += 1;
+                    }
+                    Some(_) | None => copied.skipped += 1,
                 }
             }
             (_, _) => copied.skipped += 1,

@@ -36,7 +36,7 @@ fn stream(pieces: &[Piece]) -> Vec<u8> {
 }
 
 fn unpacked(directory: &Path, pieces: &[Piece]) -> Result<Copied> {
-    unpack(stream(pieces).as_slice(), &HostTree::open(directory)?, Limits::default().into())
+    unpack(stream(pieces).as_slice(), &HostTree::open(directory)?, Limits::default().into(), Links::AsTheyAre)
 }
 
 #[test]
@@ -94,8 +94,24 @@ fn more_than_the_sandbox_may_hold_is_refused() {
     let limits = Limits { disk: ByteSize::new(8), ..Limits::default() };
     let tree = HostTree::open(directory.path()).unwrap();
     let bytes = stream(&[File("d/a", "12345"), File("d/b", "12345")]);
-    let error = unpack(bytes.as_slice(), &tree, limits.into()).unwrap_err();
+    let error = unpack(bytes.as_slice(), &tree, limits.into(), Links::AsTheyAre).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
     let names: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, ["a"]);
+}
+
+#[test]
+fn links_that_lead_out_are_left_out_when_nobody_looks() {
+    for (depth, target, inside) in [
+        (0, "a", true),
+        (0, "a/../b", true),
+        (0, "..", false),
+        (0, "a/../../b", false),
+        (1, "../b", true),
+        (1, "../../b", false),
+        (0, "/etc/passwd", false),
+    ] {
+        let names: Vec<OsString> = (0..=depth).map(|name| name.to_string().into()).collect();
+        assert_eq!(Links::Inside.admit(&names, target.as_ref()), inside, "{target} at {depth}");
+    }
 }

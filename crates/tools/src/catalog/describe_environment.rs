@@ -1,0 +1,173 @@
+//! `describe_environment`: what there is to work with, and which walls stand around it.
+
+use std::fmt::Write;
+
+use sandbox::{IsolationReport, LayerState, Persistence, Result, SandboxSpec};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::target;
+use crate::call::Call;
+use crate::content::Content;
+use crate::select::Toolset;
+use crate::tool::{Answer, Definition, Hints, Tool};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// Tell of the walls around this sandbox, by id or name. Left out: around a fresh one.
+    sandbox_id: Option<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct Environment {
+    engine: &'static str,
+    image: String,
+    work_directory: String,
+    languages: Vec<LanguageObject>,
+    limits: LimitsObject,
+    network: String,
+    isolation: Vec<LayerObject>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct LanguageObject {
+    name: String,
+    available: bool,
+    /// What the program says of itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    /// How the operator can add it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+/// What a run gets unless it says otherwise, and the most that can be asked for.
+#[derive(Debug, Serialize, JsonSchema)]
+struct LimitsObject {
+    cpus: f64,
+    memory_mb: u64,
+    disk_mb: u64,
+    processes: u32,
+    timeout_s: u64,
+    idle_timeout_s: u64,
+    max_cpus: f64,
+    max_memory_mb: u64,
+    max_disk_mb: u64,
+    max_processes: u32,
+    max_timeout_s: u64,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct LayerObject {
+    layer: &'static str,
+    /// on, off or unknown.
+    state: &'static str,
+    description: &'static str,
+}
+
+pub fn tool() -> Tool {
+    let definition = Definition {
+        name: "describe_environment",
+        title: "Describe the environment",
+        description: "Get the languages with their versions, the limits, and the isolation that is really in force, \
+                      layer by layer. Call it before you rely on a language other than Python or Bash."
+            .to_owned(),
+        toolset: Toolset::Environment,
+        hints: Hints { read_only: true, destructive: false, idempotent: true, open_world: false },
+    };
+    Tool::new(definition, describe)
+}
+
+async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment>> {
+    let isolation = isolation(&call, arguments.sandbox_id.as_deref()).await?;
+    let languages = call.service.languages(&call.owner, &call.policy.image).await?;
+    let work_directory = SandboxSpec::new(call.owner.clone()).work_directory;
+    let value = Environment {
+        engine: call.service.capabilities().name,
+        image: call.policy.image.kind().to_owned(),
+        work_directory: work_directory.to_string_lossy().into_owned(),
+        languages: languages
+            .into_iter()
+            .map(|language| LanguageObject {
+                name: language.name,
+                available: language.version.is_some(),
+                version: language.version,
+                remedy: language.remedy,
+            })
+            .collect(),
+        limits: limits(&call),
+        network: "none".to_owned(),
+        isolation: isolation
+            .layers
+            .iter()
+            .map(|report| LayerObject {
+                layer: report.layer.as_str(),
+                state: report.state.as_str(),
+                description: report.layer.description(),
+            })
+            .collect(),
+    };
+    Ok(Answer { content: vec![Content::Text(text(&value))], value })
+}
+
+/// Of the sandbox that is named; otherwise of one that is made to be looked at.
+async fn isolation(call: &Call, sandbox_id: Option<&str>) -> Result<IsolationReport> {
+    if let Some(id) = sandbox_id {
+        let sandbox = target::sandbox(call, id).await?;
+        return call.service.isolation(&call.owner, &sandbox.id).await;
+    }
+    let spec = SandboxSpec {
+        image: call.policy.image.clone(),
+        limits: call.policy.limits,
+        persistence: Persistence::Ephemeral,
+        ..SandboxSpec::new(call.owner.clone())
+    };
+    let sandbox = call.service.create(&call.owner, spec).await?;
+    let report = call.service.isolation(&call.owner, &sandbox.id).await;
+    call.service.stop(&call.owner, &sandbox.id).await?;
+    report
+}
+
+fn limits(call: &Call) -> LimitsObject {
+    let policy = &call.policy;
+    let (limits, ceiling) = (policy.limits, policy.ceiling);
+    LimitsObject {
+        cpus: f64::from(limits.cpu_millis) / 1000.0,
+        memory_mb: limits.memory.bytes() >> 20,
+        disk_mb: limits.disk.bytes() >> 20,
+        processes: limits.processes,
+        timeout_s: policy.timeout.as_secs(),
+        idle_timeout_s: policy.lifetime.idle.as_secs(),
+        max_cpus: f64::from(ceiling.cpu_millis) / 1000.0,
+        max_memory_mb: ceiling.memory.bytes() >> 20,
+        max_disk_mb: ceiling.disk.bytes() >> 20,
+        max_processes: ceiling.processes,
+        max_timeout_s: policy.longest_timeout.as_secs(),
+    }
+}
+
+fn text(environment: &Environment) -> String {
+    let mut text = String::from("languages:\n");
+    for language in &environment.languages {
+        let _ = match (&language.version, &language.remedy) {
+            (Some(version), _) => writeln!(text, "  {}: {version}", language.name),
+            (None, Some(remedy)) => writeln!(text, "  {}: not installed; {remedy}", language.name),
+            (None, None) => writeln!(text, "  {}: not installed", language.name),
+        };
+    }
+    let limits = &environment.limits;
+    let _ = writeln!(
+        text,
+        "limits of a run: {} cpus, {} MiB memory, {} MiB disk, {} processes, {} s (at most {} s); no network",
+        limits.cpus, limits.memory_mb, limits.disk_mb, limits.processes, limits.timeout_s, limits.max_timeout_s
+    );
+    let layers = environment.isolation.iter();
+    let (on, other): (Vec<_>, Vec<_>) = layers.partition(|layer| layer.state == LayerState::On.as_str());
+    let names = |layers: &[&LayerObject]| layers.iter().map(|layer| layer.layer).collect::<Vec<_>>().join(", ");
+    let _ = write!(text, "isolation ({} engine): {}", environment.engine, names(&on));
+    if !other.is_empty() {
+        let _ = write!(text, "; NOT in force: {}", names(&other));
+    }
+    text
+}

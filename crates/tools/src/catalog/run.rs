@@ -1,0 +1,106 @@
+//! What all runs have in common: start a job, wait for it, and be done with it when the caller is.
+
+use std::time::Duration;
+
+use sandbox::service::Job;
+use sandbox::{Error, GuestPath, JobPlace, JobRequest, Result, SandboxSpec};
+use tokio::time::Instant;
+
+use super::target;
+use crate::call::Call;
+use crate::catalog::news::News;
+use crate::results::{self, RunObject};
+use crate::tool::Answer;
+
+/// How a call wants to be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// At once, with a job.
+    Background,
+    /// When the run ends; with a job when that takes longer.
+    AtMost(Duration),
+}
+
+impl Waiting {
+    pub fn new(call: &Call, background: bool, wait_s: Option<f64>) -> Result<Self> {
+        if background { Ok(Self::Background) } else { call.policy.wait(wait_s).map(Self::AtMost) }
+    }
+}
+
+/// The sandbox that is named, or a fresh one that ends with the run; and its work directory.
+pub async fn place(call: &Call, sandbox_id: Option<&str>) -> Result<(JobPlace, GuestPath)> {
+    if let Some(id) = sandbox_id {
+        let sandbox = target::sandbox(call, id).await?;
+        return Ok((JobPlace::Existing(sandbox.id), sandbox.work_directory));
+    }
+    let policy = &call.policy;
+    let spec = SandboxSpec {
+        image: policy.image.clone(),
+        limits: policy.limits,
+        lifetime: policy.lifetime,
+        environment: policy.environment.clone(),
+        ..SandboxSpec::new(call.owner.clone())
+    };
+    let work_directory = spec.work_directory.clone();
+    Ok((JobPlace::Fresh(Box::new(spec)), work_directory))
+}
+
+pub async fn run(call: Call, request: JobRequest, waiting: Waiting) -> Result<Answer<RunObject>> {
+    let job = call.service.start_job(&call.owner, request)?;
+    match waiting {
+        Waiting::Background => {}
+        Waiting::AtMost(wait) => wait_for(&call, &job, wait).await?,
+    }
+    results::answer(&call, &job).await
+}
+
+/// Until the job ends or `wait` is over, telling what it prints meanwhile. A caller that goes away takes the job along.
+async fn wait_for(call: &Call, job: &Job, wait: Duration) -> Result<()> {
+    let leash = Leash(Some(job.clone()));
+    let deadline = Instant::now() + wait;
+    let mut news = News::of(call, job);
+    loop {
+        tokio::select! {
+            biased;
+            () = call.cancelled.cancelled() => {
+                leash.pull().await?;
+                return Err(Error::unavailable("the request was cancelled, and its run was stopped"));
+            }
+            ended = job.wait() => {
+                leash.let_go();
+                return ended.map(drop);
+            }
+            () = news.told() => {}
+            () = tokio::time::sleep_until(deadline) => {
+                leash.let_go();
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Stops a job that nobody waits for any more, also when the call is simply dropped.
+struct Leash(Option<Job>);
+
+impl Leash {
+    fn let_go(mut self) {
+        self.0 = None;
+    }
+
+    async fn pull(mut self) -> Result<()> {
+        match self.0.take() {
+            Some(job) => job.stop().await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        if let Some(job) = self.0.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { job.stop().await });
+        }
+    }
+}

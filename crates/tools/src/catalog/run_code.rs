@@ -1,0 +1,118 @@
+//! `run_code`: code in a language, in a fresh sandbox or in one that stays.
+
+use std::collections::BTreeMap;
+
+use sandbox::{GuestPath, JobFile, JobRequest, JobWork, Result, RunCode};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::create_sandbox::environment;
+use super::run::{self, Waiting};
+use super::write_file::Encoding;
+use crate::call::Call;
+use crate::policy::Policy;
+use crate::results::RunObject;
+use crate::select::Toolset;
+use crate::tool::{Answer, Definition, Hints, Tool};
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    /// The language of the code.
+    language: String,
+    /// The code: a whole program. Print what you want to see.
+    code: String,
+    /// Run in this sandbox, by id or name. Left out: in a fresh one that ends with the run.
+    sandbox_id: Option<String>,
+    /// Arguments for the program.
+    #[serde(default)]
+    args: Vec<String>,
+    /// Files to write before the run.
+    #[serde(default)]
+    files: Vec<FileArgument>,
+    /// What the program reads from its standard input.
+    #[serde(default)]
+    stdin: String,
+    /// Environment variables for the program.
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    /// The directory to run in, when not the work directory.
+    cwd: Option<String>,
+    /// Seconds until the run is killed. Default 30.
+    #[schemars(range(min = 0.001))]
+    timeout_s: Option<f64>,
+    /// Return at once with a job_id, for get_job and stop_job. Default false.
+    #[serde(default)]
+    background: bool,
+    /// Seconds to wait before a run that goes on is answered with a job_id. Default 50.
+    #[schemars(range(min = 0))]
+    wait_s: Option<f64>,
+    /// Any text of yours that names this run: the same call sent again does not run again but gets the same result.
+    idempotency_key: Option<String>,
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FileArgument {
+    /// Where to write; a relative path starts at the work directory.
+    path: String,
+    /// What to write: text, or base64 when encoding says so.
+    content: String,
+    /// How content is written. Default text.
+    #[serde(default)]
+    encoding: Encoding,
+}
+
+impl FileArgument {
+    pub fn into_file(self, work_directory: &GuestPath) -> Result<JobFile> {
+        let path = GuestPath::resolve(work_directory, self.path.as_bytes())?;
+        Ok(JobFile { path, contents: self.encoding.decode(self.content)? })
+    }
+}
+
+pub fn tool(policy: &Policy) -> Tool {
+    let description = format!(
+        "Run code in an isolated Linux sandbox and get its output. Without sandbox_id it runs in a fresh sandbox that \
+         ends with the run; with one, files stay for later calls (variables do not). Images that the code saves in the \
+         work directory (PNG, JPEG, SVG, GIF, WebP) come back as images, other new files as links. There is no network. \
+         Limits unless you say otherwise: {} s, {} of memory. A non-zero exit code is a result, not an error. For shell \
+         commands use run_command.",
+        policy.timeout.as_secs(),
+        policy.limits.memory,
+    );
+    let definition = Definition {
+        name: "run_code",
+        title: "Run code",
+        description,
+        toolset: Toolset::Run,
+        hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: false },
+    };
+    let mut tool = Tool::new(definition, run_code);
+    if let Some(Value::Object(language)) =
+        tool.input_schema.get_mut("properties").and_then(|all| all.get_mut("language"))
+    {
+        language.insert("enum".to_owned(), policy.languages.clone().into());
+    }
+    tool
+}
+
+async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
+    let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
+    let (place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref()).await?;
+    let resolve = |path: &String| GuestPath::resolve(&work_directory, path.as_bytes());
+    let code = RunCode {
+        arguments: arguments.args,
+        environment: environment(&arguments.env)?,
+        work_directory: arguments.cwd.as_ref().map(resolve).transpose()?,
+        ..RunCode::new(arguments.language, arguments.code, call.policy.timeout(arguments.timeout_s)?)
+    };
+    let files = arguments.files.into_iter().map(|file| file.into_file(&work_directory)).collect::<Result<_>>()?;
+    let request = JobRequest {
+        files,
+        stdin: arguments.stdin.into_bytes(),
+        key: arguments.idempotency_key.as_deref().map(str::parse).transpose()?,
+        ..JobRequest::new(place, JobWork::Code(code))
+    };
+    run::run(call, request, waiting).await
+}
