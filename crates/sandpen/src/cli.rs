@@ -5,7 +5,7 @@ use clap::builder::styling::Styles;
 use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
-use crate::commands::{bench, completions, cp, create, doctor, exec, logs, man, mcp, ps, run, stop};
+use crate::commands::{bench, completions, cp, create, doctor, exec, logs, man, mcp, ps, run, stop, tools};
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
@@ -52,6 +52,7 @@ impl Cli {
             Command::Create(arguments) => arguments.write_to(&mut written),
             Command::Exec(arguments) => arguments.write_to(&mut written),
             Command::Mcp(arguments) => arguments.write_to(&mut written),
+            Command::Tools(arguments) => arguments.write_to(&mut written),
             Command::Cp(_)
             | Command::Ps(_)
             | Command::Logs(_)
@@ -75,6 +76,7 @@ pub enum Command {
     Logs(logs::Arguments),
     Stop(stop::Arguments),
     Mcp(mcp::Arguments),
+    Tools(tools::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
@@ -92,6 +94,7 @@ impl Command {
             Self::Logs(arguments) => logs::run(arguments, config),
             Self::Stop(arguments) => stop::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
+            Self::Tools(arguments) => tools::run(arguments, config),
             Self::Doctor(arguments) => doctor::run(arguments, config),
             Self::Bench(arguments) => bench::run(arguments, config),
             Self::Completions(arguments) => completions::run(arguments),
@@ -109,6 +112,7 @@ impl Command {
             | Self::Logs(_)
             | Self::Stop(_)
             | Self::Mcp(_)
+            | Self::Tools(_)
             | Self::Doctor(_)
             | Self::Bench(_)
             | Self::Completions(_)

@@ -14,6 +14,7 @@ pub mod mcp;
 pub mod ps;
 pub mod run;
 pub mod stop;
+pub mod tools;
 
 /// The sandbox that a person named, by id or by its own name.
 async fn find(service: &SandboxService, owner: &Owner, name: &str) -> Result<SandboxInfo> {

@@ -10,12 +10,13 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sandbox::{Environment, Error, Image, Layer, Lifetime, Limits, Quota, Result};
-use tools::{Selection, Toolset};
+use tools::{Ceiling, Selection, Toolset};
 
 pub use self::key::Key;
 use self::key::Shape;
 pub use self::written::{Origin, Written};
 use crate::attach::Screen;
+use crate::transfer::roots::OpenedPath;
 use crate::{suggest, time};
 
 pub mod env;
@@ -42,6 +43,10 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {
     pub selection: Selection,
+    /// The most that a client may ask for.
+    pub ceiling: Ceiling,
+    /// Directories of the host that clients may copy from and to.
+    pub opened: Vec<OpenedPath>,
     pub log: LogLevel,
 }
 
@@ -82,7 +87,12 @@ impl Default for Config {
                 timeout: None,
                 environment: Environment::default(),
             },
-            server: ServerConfig { selection: Selection::default(), log: LogLevel::Warn },
+            server: ServerConfig {
+                selection: Selection::default(),
+                ceiling: Ceiling::default(),
+                opened: Vec::new(),
+                log: LogLevel::Warn,
+            },
         }
     }
 }
@@ -129,6 +139,7 @@ impl Config {
             Key::Toolsets => self.server.selection.toolsets.clear(),
             Key::Tools => self.server.selection.tools.clear(),
             Key::ExcludeTools => self.server.selection.exclude.clear(),
+            Key::AllowPath => self.server.opened.clear(),
             Key::Engine
             | Key::StateDir
             | Key::Json
@@ -147,6 +158,10 @@ impl Config {
             | Key::Lifetime
             | Key::Env
             | Key::ReadOnly
+            | Key::MaxMemory
+            | Key::MaxCpus
+            | Key::MaxProcesses
+            | Key::MaxDisk
             | Key::Log => {}
         }
     }
@@ -183,6 +198,11 @@ impl Config {
             Key::Tools => self.server.selection.tools.push(value.to_owned()),
             Key::ExcludeTools => self.server.selection.exclude.push(value.to_owned()),
             Key::ReadOnly => self.server.selection.read_only = truth(value)?,
+            Key::AllowPath => self.server.opened.push(value.parse()?),
+            Key::MaxMemory => self.server.ceiling.memory = value.parse()?,
+            Key::MaxCpus => self.server.ceiling.cpu_millis = cpu_millis(value)?,
+            Key::MaxProcesses => self.server.ceiling.processes = number(value)?,
+            Key::MaxDisk => self.server.ceiling.disk = value.parse()?,
             Key::Log => self.server.log = value.parse()?,
         }
         Ok(())

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use engine_native::{NativeConfig, NativeEngine};
 use sandbox::{Engine, Error, InstanceId, Recovery, Result, Runners, SandboxService, ServiceSettings};
+use tools::{Ceiling, Policy};
 
+use crate::attach::Screen;
 use crate::config::{Config, EngineChoice};
 use crate::output::reason;
 
@@ -41,6 +43,31 @@ pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     // A blocking read of a file that never ends must not hold the process back.
     runtime.shutdown_background();
     done
+}
+
+/// What the operator set is what a call gets that does not ask, and never more than what one may ask for.
+pub fn policy(config: &Config) -> Result<Policy> {
+    let (sandbox, server) = (&config.sandbox, &config.server);
+    let (limits, ceiling) = (sandbox.limits, server.ceiling);
+    let timeout = sandbox.timeout(Screen::Streams);
+    let defaults = Policy::default();
+    Ok(Policy {
+        image: sandbox.image.clone(),
+        limits,
+        ceiling: Ceiling {
+            cpu_millis: ceiling.cpu_millis.max(limits.cpu_millis),
+            memory: ceiling.memory.max(limits.memory),
+            processes: ceiling.processes.max(limits.processes),
+            disk: ceiling.disk.max(limits.disk),
+        },
+        lifetime: sandbox.lifetime,
+        environment: sandbox.environment.clone(),
+        timeout,
+        longest_timeout: defaults.longest_timeout.max(timeout),
+        wait: defaults.wait,
+        languages: runners(config)?.iter().map(|runner| runner.name.clone()).collect(),
+        roots: server.opened.iter().map(ToString::to_string).collect(),
+    })
 }
 
 /// The languages that are built in, overlaid by the person's own.

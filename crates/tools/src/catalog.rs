@@ -51,7 +51,7 @@ fn all(policy: &Policy) -> Vec<Tool> {
     let copy_files = (!policy.roots.is_empty()).then(|| copy_files::tool(policy));
     let mut tools = vec![
         run_code::tool(policy),
-        run_command::tool(),
+        run_command::tool(policy),
         create_sandbox::tool(policy),
         list_sandboxes::tool(),
         stop_sandbox::tool(),

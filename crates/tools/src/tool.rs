@@ -37,6 +37,15 @@ pub struct Hints {
     pub open_world: bool,
 }
 
+/// One argument of a tool, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Argument<'a> {
+    pub name: &'a str,
+    pub kind: String,
+    pub description: String,
+    pub required: bool,
+}
+
 /// The words of a tool; the rest follows from its types.
 #[derive(Debug)]
 pub struct Definition {
@@ -84,6 +93,41 @@ impl Tool {
             output_schema: schema::of::<Answered>(schema::Direction::Output),
             handler,
         }
+    }
+
+    /// Say of an argument what is known only now, from the operator's settings.
+    pub(crate) fn refine(&mut self, argument: &str, key: &str, value: impl Into<Value>) {
+        let properties = self.input_schema.get_mut("properties").and_then(Value::as_object_mut);
+        if let Some(Value::Object(schema)) = properties.and_then(|properties| properties.get_mut(argument)) {
+            schema.insert(key.to_owned(), value.into());
+        }
+    }
+
+    /// The arguments as the input schema has them, those that are needed first.
+    pub fn arguments(&self) -> Vec<Argument<'_>> {
+        let required: Vec<&str> = self
+            .input_schema
+            .get("required")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        let properties = self.input_schema.get("properties").and_then(Value::as_object);
+        let text =
+            |schema: &'_ Value, key: &str| schema.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let mut arguments: Vec<_> = properties
+            .into_iter()
+            .flatten()
+            .map(|(name, schema)| Argument {
+                name,
+                kind: text(schema, "type"),
+                description: text(schema, "description").replace('\n', " "),
+                required: required.contains(&name.as_str()),
+            })
+            .collect();
+        arguments.sort_by_key(|argument| !argument.required);
+        arguments
     }
 
     /// Always answers: what cannot be done is an answer that says so, and what to do instead.

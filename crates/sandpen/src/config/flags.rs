@@ -183,6 +183,26 @@ pub struct ServerFlags {
     #[arg(long)]
     read_only: bool,
 
+    /// Let copy_files reach this directory of the host; with :ro behind it, for reading only
+    #[arg(long, value_name = "DIR[:ro]", value_hint = clap::ValueHint::DirPath)]
+    allow_path: Vec<String>,
+
+    /// The most memory that a client may ask for [default: 4G]
+    #[arg(long, value_name = "SIZE")]
+    max_memory: Option<String>,
+
+    /// The most processors that a client may ask for [default: all]
+    #[arg(long, value_name = "NUMBER")]
+    max_cpus: Option<String>,
+
+    /// The most processes that a client may ask for [default: 1024]
+    #[arg(long, value_name = "NUMBER")]
+    max_processes: Option<String>,
+
+    /// The most room for files that a client may ask for [default: 8G]
+    #[arg(long, value_name = "SIZE")]
+    max_disk: Option<String>,
+
     /// How much to write to standard error: off, error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL", value_parser = PossibleValuesParser::new(LogLevel::NAMES), hide_possible_values = true)]
     log: Option<String>,
@@ -193,6 +213,11 @@ impl ServerFlags {
         push(written, Key::Toolsets, &self.toolsets);
         push(written, Key::Tools, &self.tools);
         push(written, Key::ExcludeTools, &self.exclude_tools);
+        push(written, Key::AllowPath, &self.allow_path);
+        push(written, Key::MaxMemory, &self.max_memory);
+        push(written, Key::MaxCpus, &self.max_cpus);
+        push(written, Key::MaxProcesses, &self.max_processes);
+        push(written, Key::MaxDisk, &self.max_disk);
         push(written, Key::Log, &self.log);
         if self.read_only {
             written.push(Key::ReadOnly, "true");

@@ -56,6 +56,11 @@ keys! {
     Tools, "tools", List;
     ExcludeTools, "exclude_tools", List;
     ReadOnly, "read_only", One;
+    AllowPath, "allow_path", List;
+    MaxMemory, "max_memory", One;
+    MaxCpus, "max_cpus", One;
+    MaxProcesses, "max_processes", One;
+    MaxDisk, "max_disk", One;
     Log, "log", One;
 }
 

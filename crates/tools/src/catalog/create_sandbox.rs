@@ -20,19 +20,14 @@ struct Arguments {
     /// A name of your choice, unique among your sandboxes, that can stand in for the id: lower-case letters, digits
     /// and dashes.
     name: Option<String>,
-    /// Processors, for example 0.5 or 2. Default 1.
     #[schemars(range(min = 0.01))]
     cpus: Option<f64>,
-    /// Memory in MiB; files count too. Default 512.
     #[schemars(range(min = 8))]
     memory_mb: Option<u32>,
-    /// Room for files in MiB, within the memory. Default 1024.
     #[schemars(range(min = 1))]
     disk_mb: Option<u32>,
-    /// Processes and threads at once. Default 128.
     #[schemars(range(min = 4))]
     processes: Option<u32>,
-    /// Ends after so many seconds without use. Default 600.
     #[schemars(range(min = 1))]
     idle_timeout_s: Option<u32>,
     /// Ends after so many seconds, used or not. Default: no such end.
@@ -61,7 +56,24 @@ pub fn tool(policy: &Policy) -> Tool {
         toolset: Toolset::Sandboxes,
         hints: Hints { read_only: false, destructive: false, idempotent: false, open_world: false },
     };
-    Tool::new(definition, create)
+    let mut tool = Tool::new(definition, create);
+    let (limits, ceiling) = (policy.limits, policy.ceiling);
+    let cpus = |millis: u32| f64::from(millis) / 1000.0;
+    let mebibytes = |size: ByteSize| size.bytes() >> 20;
+    tool.refine("cpus", "description", format!("Processors, in parts too. Default {}.", cpus(limits.cpu_millis)));
+    tool.refine("cpus", "maximum", cpus(ceiling.cpu_millis));
+    let memory = mebibytes(limits.memory);
+    tool.refine("memory_mb", "description", format!("Memory in MiB; files count too. Default {memory}."));
+    tool.refine("memory_mb", "maximum", mebibytes(ceiling.memory));
+    let disk = mebibytes(limits.disk);
+    tool.refine("disk_mb", "description", format!("Room for files in MiB, within the memory. Default {disk}."));
+    tool.refine("disk_mb", "maximum", mebibytes(ceiling.disk));
+    let processes = limits.processes;
+    tool.refine("processes", "description", format!("Processes and threads at once. Default {processes}."));
+    tool.refine("processes", "maximum", ceiling.processes);
+    let idle = policy.lifetime.idle.as_secs();
+    tool.refine("idle_timeout_s", "description", format!("Ends after so many seconds without use. Default {idle}."));
+    tool
 }
 
 async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject>> {

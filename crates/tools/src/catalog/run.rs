@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use super::target;
 use crate::call::Call;
 use crate::catalog::news::News;
+use crate::policy::Policy;
 use crate::results::{self, RunObject};
-use crate::tool::Answer;
+use crate::tool::{Answer, Tool};
 
 /// How a call wants to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +44,19 @@ pub async fn place(call: &Call, sandbox_id: Option<&str>) -> Result<(JobPlace, G
     };
     let work_directory = spec.work_directory.clone();
     Ok((JobPlace::Fresh(Box::new(spec)), work_directory))
+}
+
+/// The times that every run has, with what they are here.
+pub fn refine(tool: &mut Tool, policy: &Policy) {
+    let (timeout, longest) = (policy.timeout.as_secs_f64(), policy.longest_timeout.as_secs());
+    tool.refine("timeout_s", "description", format!("Seconds until the run is killed. Default {timeout}."));
+    tool.refine("timeout_s", "maximum", longest);
+    let wait = policy.wait.as_secs();
+    tool.refine(
+        "wait_s",
+        "description",
+        format!("Seconds to wait before a run that goes on is answered with a job_id. Default {wait}."),
+    );
 }
 
 pub async fn run(call: Call, request: JobRequest, waiting: Waiting) -> Result<Answer<RunObject>> {

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use sandbox::{GuestPath, JobFile, JobRequest, JobWork, Result, RunCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::create_sandbox::environment;
 use super::run::{self, Waiting};
@@ -39,13 +38,13 @@ struct Arguments {
     env: BTreeMap<String, String>,
     /// The directory to run in, when not the work directory.
     cwd: Option<String>,
-    /// Seconds until the run is killed. Default 30.
+    /// Seconds until the run is killed.
     #[schemars(range(min = 0.001))]
     timeout_s: Option<f64>,
     /// Return at once with a job_id, for get_job and stop_job. Default false.
     #[serde(default)]
     background: bool,
-    /// Seconds to wait before a run that goes on is answered with a job_id. Default 50.
+    /// Seconds to wait before a run that goes on is answered with a job_id.
     #[schemars(range(min = 0))]
     wait_s: Option<f64>,
     /// Any text of yours that names this run: the same call sent again does not run again but gets the same result.
@@ -89,11 +88,8 @@ pub fn tool(policy: &Policy) -> Tool {
         hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: false },
     };
     let mut tool = Tool::new(definition, run_code);
-    if let Some(Value::Object(language)) =
-        tool.input_schema.get_mut("properties").and_then(|all| all.get_mut("language"))
-    {
-        language.insert("enum".to_owned(), policy.languages.clone().into());
-    }
+    tool.refine("language", "enum", policy.languages.clone());
+    run::refine(&mut tool, policy);
     tool
 }
 

@@ -10,6 +10,7 @@ use super::create_sandbox::environment;
 use super::run::{self, Waiting};
 use super::run_code::FileArgument;
 use crate::call::Call;
+use crate::policy::Policy;
 use crate::results::RunObject;
 use crate::select::Toolset;
 use crate::tool::{Answer, Definition, Hints, Tool};
@@ -34,20 +35,20 @@ struct Arguments {
     /// Environment variables for the program.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Seconds until the run is killed. Default 30.
+    /// Seconds until the run is killed.
     #[schemars(range(min = 0.001))]
     timeout_s: Option<f64>,
     /// Return at once with a job_id, for get_job and stop_job. Default false.
     #[serde(default)]
     background: bool,
-    /// Seconds to wait before a run that goes on is answered with a job_id. Default 50.
+    /// Seconds to wait before a run that goes on is answered with a job_id.
     #[schemars(range(min = 0))]
     wait_s: Option<f64>,
     /// Any text of yours that names this run: the same call sent again does not run again but gets the same result.
     idempotency_key: Option<String>,
 }
 
-pub fn tool() -> Tool {
+pub fn tool(policy: &Policy) -> Tool {
     let definition = Definition {
         name: "run_command",
         title: "Run a command",
@@ -58,7 +59,9 @@ pub fn tool() -> Tool {
         toolset: Toolset::Run,
         hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: false },
     };
-    Tool::new(definition, run_command)
+    let mut tool = Tool::new(definition, run_command);
+    run::refine(&mut tool, policy);
+    tool
 }
 
 async fn run_command(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
