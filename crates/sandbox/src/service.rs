@@ -57,7 +57,7 @@ use self::core::Core;
 use self::files::HeldFiles;
 
 pub use execution::{Captured, Execution, ExecutionControl};
-pub use job::{Job, JobFollower, JobSettings};
+pub use job::{Attendance, Job, JobFollower, JobSettings};
 pub use languages::Language;
 pub use lifecycle::State;
 pub use quota::Quota;

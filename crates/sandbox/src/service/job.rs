@@ -12,6 +12,7 @@ use crate::id::{JobId, Owner, SandboxId};
 use crate::job::{JobFailure, JobOutput, JobResult, JobStatus};
 use crate::output::OutputCaps;
 
+mod attend;
 mod kept;
 mod look;
 mod stream;
@@ -19,6 +20,8 @@ mod table;
 mod task;
 mod work;
 
+pub use attend::Attendance;
+use attend::Attendants;
 pub(super) use kept::Kept;
 pub use stream::JobFollower;
 use stream::Streams;
@@ -76,6 +79,7 @@ struct Shared {
     streams: Streams,
     status: watch::Sender<JobStatus>,
     stop: watch::Sender<bool>,
+    attendants: Attendants,
     /// Set before the end is told: something of it may still run.
     unproven: AtomicBool,
 }

@@ -13,6 +13,10 @@ use crate::policy::Policy;
 use crate::results::{self, RunObject};
 use crate::tool::{Answer, Tool};
 
+/// A client that gives up by its own clock cancels its call, and then sends it again with the same key: until then its run
+/// goes on.
+const RETRY: Duration = Duration::from_secs(15);
+
 /// How a call wants to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
@@ -60,61 +64,35 @@ pub fn refine(tool: &mut Tool, policy: &Policy) {
 }
 
 pub async fn run(call: Call, request: JobRequest, waiting: Waiting) -> Result<Answer<RunObject>> {
+    let grace = if request.key.is_some() { RETRY } else { Duration::ZERO };
     let job = call.service.start_job(&call.owner, request)?;
     match waiting {
         Waiting::Background => {}
-        Waiting::AtMost(wait) => wait_for(&call, &job, wait).await?,
+        Waiting::AtMost(wait) => wait_for(&call, &job, wait, grace).await?,
     }
     results::answer(&call, &job).await
 }
 
 /// Until the job ends or `wait` is over, telling what it prints meanwhile. A caller that goes away takes the job along.
-async fn wait_for(call: &Call, job: &Job, wait: Duration) -> Result<()> {
-    let leash = Leash(Some(job.clone()));
+async fn wait_for(call: &Call, job: &Job, wait: Duration, grace: Duration) -> Result<()> {
+    let attendance = job.attend(grace);
     let deadline = Instant::now() + wait;
     let mut news = News::of(call, job);
     loop {
         tokio::select! {
             biased;
             () = call.cancelled.cancelled() => {
-                leash.pull().await?;
-                return Err(Error::unavailable("the request was cancelled, and its run was stopped"));
+                return Err(Error::unavailable("the request was cancelled"));
             }
             ended = job.wait() => {
-                leash.let_go();
+                attendance.leave();
                 return ended.map(drop);
             }
             () = news.told() => {}
             () = tokio::time::sleep_until(deadline) => {
-                leash.let_go();
+                attendance.leave();
                 return Ok(());
             }
-        }
-    }
-}
-
-/// Stops a job that nobody waits for any more, also when the call is simply dropped.
-struct Leash(Option<Job>);
-
-impl Leash {
-    fn let_go(mut self) {
-        self.0 = None;
-    }
-
-    async fn pull(mut self) -> Result<()> {
-        match self.0.take() {
-            Some(job) => job.stop().await,
-            None => Ok(()),
-        }
-    }
-}
-
-impl Drop for Leash {
-    fn drop(&mut self) {
-        if let Some(job) = self.0.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn(async move { job.stop().await });
         }
     }
 }

@@ -155,6 +155,8 @@ impl Map {
 
     fn known(&self, owner: &Owner, key: &IdempotencyKey, digest: Digest) -> Result<Option<Job>> {
         let same_key = self.of(owner).find_map(|entry| match &entry.key {
+            // Who asks again after it was stopped wants it to run, not to hear that it was stopped.
+            Some(_) if entry.shared.is_asked_to_stop() => None,
             Some((known, known_digest)) if known == key => Some((entry, *known_digest)),
             Some(_) | None => None,
         });

@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
+use super::attend::Attendants;
 use super::stream::Streams;
 use super::work::{Assignment, Worked, nothing_ran};
 use super::{Job, Shared};
@@ -53,6 +54,7 @@ impl Core {
             streams: Streams::new(self.settings.jobs.output),
             status: watch::Sender::new(JobStatus::Running),
             stop: watch::Sender::new(false),
+            attendants: Attendants::default(),
             unproven: AtomicBool::new(false),
         });
         if let Some(known) = self.jobs.register(&shared, key, self.settings.quota.jobs)? {

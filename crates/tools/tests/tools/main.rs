@@ -1,0 +1,8 @@
+//! The tools as a client calls them, on a fake host that keeps the engine's contract.
+
+mod catalog;
+mod files;
+mod owners;
+mod reading;
+mod runs;
+mod support;

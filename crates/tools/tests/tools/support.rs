@@ -1,0 +1,99 @@
+//! A service on a fake host with all tools, and short words for calling them.
+
+use std::sync::{Arc, Mutex};
+
+use sandbox::engine::fake::FakeHost;
+use sandbox::{InstanceId, Owner, SandboxService, ServiceSettings};
+use serde_json::{Map, Value};
+use tempfile::TempDir;
+use tools::{Call, Catalog, Content, Output, Policy, Progress, Selection, Silent};
+
+pub struct World {
+    pub service: SandboxService,
+    pub catalog: Catalog,
+    pub policy: Arc<Policy>,
+    _host: FakeHost,
+    _state: TempDir,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        let (host, state) = (FakeHost::new(), TempDir::new().unwrap());
+        let settings = ServiceSettings::new(state.path(), InstanceId::random().unwrap());
+        let service = SandboxService::start(host.engine(), settings).await.unwrap();
+        let policy = Policy::default();
+        let catalog = Catalog::new(&policy, &Selection::default()).unwrap();
+        Self { service, catalog, policy: Arc::new(policy), _host: host, _state: state }
+    }
+
+    pub fn caller(&self) -> Call {
+        self.caller_as(Owner::local())
+    }
+
+    pub fn caller_as(&self, owner: Owner) -> Call {
+        Call {
+            service: self.service.clone(),
+            owner,
+            policy: Arc::clone(&self.policy),
+            host_files: None,
+            progress: Arc::new(Silent),
+            cancelled: tokio_util::sync::CancellationToken::new(),
+        }
+    }
+
+    pub async fn call(&self, tool: &str, arguments: Value) -> Output {
+        self.call_as(self.caller(), tool, arguments).await
+    }
+
+    pub async fn call_as(&self, call: Call, tool: &str, arguments: Value) -> Output {
+        self.catalog.find(tool).unwrap().call(call, object(arguments)).await
+    }
+
+    /// The structured part of an answer that is not a refusal.
+    pub async fn value(&self, tool: &str, arguments: Value) -> Value {
+        let output = self.call(tool, arguments).await;
+        assert!(!output.is_error, "{}", text(&output));
+        Value::Object(output.structured.unwrap())
+    }
+
+    /// What a refusal says.
+    pub async fn refusal(&self, tool: &str, arguments: Value) -> String {
+        let output = self.call(tool, arguments).await;
+        assert!(output.is_error, "{}", text(&output));
+        assert_eq!(output.structured, None);
+        text(&output)
+    }
+
+    pub async fn sandbox(&self) -> String {
+        self.value("create_sandbox", Value::Object(Map::new())).await["sandbox_id"].as_str().unwrap().to_owned()
+    }
+}
+
+pub fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(object) => object,
+        _ => panic!("arguments are an object"),
+    }
+}
+
+pub fn text(output: &Output) -> String {
+    let texts = output.content.iter().filter_map(|content| match content {
+        Content::Text(text) => Some(text.as_str()),
+        Content::Image { .. } | Content::Link(_) => None,
+    });
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+/// Keeps all that is reported.
+#[derive(Default)]
+pub struct Heard(pub Mutex<Vec<String>>);
+
+impl Progress for Heard {
+    fn is_wanted(&self) -> bool {
+        true
+    }
+
+    fn report(&self, message: &str) {
+        self.0.lock().unwrap().push(message.to_owned());
+    }
+}
