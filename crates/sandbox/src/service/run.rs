@@ -49,18 +49,24 @@ impl Core {
     }
 
     pub(super) async fn run_code(self: &Arc<Self>, owner: &Owner, id: &SandboxId, run: RunCode) -> Result<Execution> {
-        self.run_code_until(owner, id, run, std::future::pending()).await
+        let (execution, tidy) = self.run_code_until(owner, id, run, std::future::pending()).await?;
+        let ended = execution.control.ended();
+        tokio::spawn(async move {
+            ended.await;
+            drop(tidy);
+        });
+        Ok(execution)
     }
 
     /// A build that is `unwanted` is cancelled, which is its outcome; of a program that has started, the caller has the
-    /// control.
+    /// control. The code is to be left alone until the end.
     pub(super) async fn run_code_until(
         self: &Arc<Self>,
         owner: &Owner,
         id: &SandboxId,
         run: RunCode,
         unwanted: impl Future<Output = ()>,
-    ) -> Result<Execution> {
+    ) -> Result<(Execution, Tidy)> {
         let started = self.start_code(owner, id, &run, unwanted).await;
         if let Err(error) = &started {
             self.emit(owner, id, EventKind::ExecRefused { kind: error.kind() });
@@ -74,7 +80,7 @@ impl Core {
         id: &SandboxId,
         run: &RunCode,
         unwanted: impl Future<Output = ()>,
-    ) -> Result<Execution> {
+    ) -> Result<(Execution, Tidy)> {
         let deadline = Instant::now() + run.timeout;
         let runner = self.settings.runners.find(&run.language)?;
         self.locate(owner, id)?;
@@ -89,7 +95,7 @@ impl Core {
             let files = HeldFiles::new(self, owner, id);
             write_whole(&files, &plan.file, &plan.code, plan.makes_directory).await?;
         }
-        let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: plan.leftover.clone() };
+        let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: Some(plan.leftover.clone()) };
         if let Some(build) = &plan.build {
             let building = self.start_first(&info, build, None, deadline).await?;
             let control = building.control.clone();
@@ -102,16 +108,11 @@ impl Core {
                 }
             };
             if captured.outcome.status != ExecStatus::Exited(0) {
-                return Ok(Execution::ended(&captured));
+                return Ok((Execution::ended(&captured), tidy));
             }
         }
         let execution = self.start_first(&info, &plan.run, script, deadline).await?;
-        let ended = execution.control.ended();
-        tokio::spawn(async move {
-            ended.await;
-            drop(tidy);
-        });
-        Ok(execution)
+        Ok((execution, tidy))
     }
 
     /// The first of several ways whose program exists. Trying costs nothing when the first one is there.
@@ -166,25 +167,41 @@ impl Core {
 }
 
 /// Takes the code away again once nobody needs it, so that runs do not litter the user's files.
-struct Tidy {
+pub(super) struct Tidy {
     core: Arc<Core>,
     id: SandboxId,
-    leftover: GuestPath,
+    leftover: Option<GuestPath>,
+}
+
+impl Tidy {
+    /// Returns when the code is gone.
+    pub async fn clear(mut self) {
+        if let Some(leftover) = self.leftover.take() {
+            remove(&*self.core.engine.files(&self.id), &leftover).await;
+        }
+    }
+
+    /// The sandbox is about to go anyway.
+    pub fn leave(mut self) {
+        self.leftover = None;
+    }
 }
 
 impl Drop for Tidy {
     fn drop(&mut self) {
+        let Some(leftover) = self.leftover.take() else { return };
         // A sandbox that is being stopped takes its files with it.
         if !self.core.registry.is_live(&self.id) {
             return;
         }
         let files = self.core.engine.files(&self.id);
-        let leftover = self.leftover.clone();
-        self.core.runtime.spawn(async move {
-            if let Err(error) = files.remove(&leftover).await {
-                tracing::debug!(path = %leftover, ?error, "the code of a run stays in its sandbox");
-            }
-        });
+        self.core.runtime.spawn(async move { remove(&*files, &leftover).await });
+    }
+}
+
+async fn remove(files: &dyn Files, leftover: &GuestPath) {
+    if let Err(error) = files.remove(leftover).await {
+        tracing::debug!(path = %leftover, ?error, "the code of a run stays in its sandbox");
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod fairness;
+mod jobs;
 mod languages;
 mod life;
 mod output;

@@ -13,7 +13,7 @@ use crate::path::GuestPath;
 /// Entries that are looked at.
 const MOST_ENTRIES: usize = 2000;
 /// Directories that are looked at one by one, where there are more entries than that.
-const MOST_DIRECTORIES: usize = 64;
+const MOST_DIRECTORIES: usize = 32;
 /// What an engine takes longer for is left out.
 const PATIENCE: Duration = Duration::from_secs(2);
 

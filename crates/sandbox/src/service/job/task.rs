@@ -28,8 +28,10 @@ use crate::spec::{Persistence, SandboxSpec};
 /// How much longer than its time-out a run may take before it is given up. Engines end a run in time; one that hangs must
 /// not hang its callers.
 const GRACE: Duration = Duration::from_secs(30);
-/// The same for a run that was asked to stop.
+/// The same for a run that was asked to stop, where nothing but its own end can show that it has.
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// The same where the end of its sandbox shows it too.
+const FRESH_STOP_GRACE: Duration = Duration::from_millis(500);
 
 impl Core {
     pub(in crate::service) fn start_job(self: &Arc<Self>, owner: &Owner, mut request: JobRequest) -> Result<Job> {
@@ -176,7 +178,7 @@ impl Core {
         };
         let stopping = async {
             job.asked_to_stop().await;
-            tokio::time::sleep(STOP_GRACE).await;
+            tokio::time::sleep(if job.fresh { FRESH_STOP_GRACE } else { STOP_GRACE }).await;
         };
         let overdue = |what: &str| {
             let error = Error::new(ErrorKind::TimedOut, format!("the sandbox does not show that the run {what}"));

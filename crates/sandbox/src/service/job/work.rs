@@ -79,9 +79,12 @@ impl Core {
             JobWork::Code(run) => run.terminal.is_some(),
             JobWork::Command(command) => command.terminal.is_some(),
         };
-        let execution = match work {
-            JobWork::Code(run) => self.run_code_until(owner, id, run, job.asked_to_stop()).await?,
-            JobWork::Command(command) => self.exec(owner, id, &command).await?,
+        let (execution, tidy) = match work {
+            JobWork::Code(run) => {
+                let (execution, tidy) = self.run_code_until(owner, id, run, job.asked_to_stop()).await?;
+                (execution, Some(tidy))
+            }
+            JobWork::Command(command) => (self.exec(owner, id, &command).await?, None),
         };
         let end_of_input = if has_terminal { END_OF_INPUT } else { b"" };
         match drive(job, execution, [&stdin, end_of_input]).await? {
@@ -90,12 +93,22 @@ impl Core {
         }
         job.streams.close();
 
-        let found = tokio::select! {
-            biased;
-            () = job.asked_to_stop() => (Vec::new(), 0),
-            found = self.artifacts(job, &directory, &baseline, result.outcome.status) => found,
+        // Whoever lists the files next must not find the code among them.
+        let tidying = async {
+            match tidy {
+                Some(tidy) if job.fresh => tidy.leave(),
+                Some(tidy) => tidy.clear().await,
+                None => {}
+            }
         };
-        (result.artifacts, result.artifacts_left_out) = found;
+        let looking = self.artifacts(job, &directory, &baseline, result.outcome.status);
+        tokio::select! {
+            biased;
+            () = job.asked_to_stop() => {}
+            (found, ()) = async { tokio::join!(looking, tidying) } => {
+                (result.artifacts, result.artifacts_left_out) = found;
+            }
+        }
         Ok(Worked::Ended(result))
     }
 
