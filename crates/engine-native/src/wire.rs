@@ -275,7 +275,7 @@ pub fn receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> io::Result<Optio
 }
 
 thread_local! {
-    /// Kept, because a fresh buffer of this size costs more than the message.
+    /// Kept, because a fresh buffer costs more than most messages.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -283,7 +283,9 @@ fn receive_with<M: DeserializeOwned>(
     channel: BorrowedFd<'_>,
     bytes: &mut Vec<u8>,
 ) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    bytes.resize(MAX_MESSAGE, 0);
+    let length = length_of_next(channel)?;
+    // As large as the message: touching the pages for the largest one takes longer than starting a program.
+    bytes.resize(length.clamp(1, MAX_MESSAGE), 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
@@ -307,4 +309,16 @@ fn receive_with<M: DeserializeOwned>(
     let message = postcard::from_bytes(&bytes[..received.bytes])
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     Ok(Some((message, descriptors)))
+}
+
+/// How long the next message is, without taking it; zero when the other side is gone.
+fn length_of_next(channel: BorrowedFd<'_>) -> io::Result<usize> {
+    loop {
+        match rustix::net::recv(channel, &mut [0u8; 0], RecvFlags::PEEK | RecvFlags::TRUNC) {
+            // Told once, as below.
+            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
+            Err(error) => return Err(error.into()),
+            Ok((_, length)) => return Ok(length),
+        }
+    }
 }
