@@ -185,7 +185,7 @@ impl SandboxService {
 
     /// Events from now on. A reader that is slower than the service misses some and is told how many.
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.core.events.subscribe()
+        self.core.subscribe()
     }
 
     /// The spec's owner is replaced by `owner`. When this future is dropped, the sandbox is not made, or ended.

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use tokio::runtime::Handle;
@@ -33,7 +33,8 @@ pub(super) struct Core {
     pub registry: Registry,
     pub ledger: Ledger,
     pub clock: Clock,
-    pub events: broadcast::Sender<Event>,
+    /// Made for the first listener: room for this many events takes longer to lay out than a command needs to start.
+    events: OnceLock<broadcast::Sender<Event>>,
     pub slots: Slots,
     pub jobs: Jobs,
     /// Artifacts of sandboxes that ended with their job.
@@ -57,7 +58,7 @@ impl Core {
             registry: Registry::default(),
             ledger: Ledger::open(&settings.state_dir)?,
             clock: Clock::start(),
-            events: broadcast::Sender::new(EVENTS_KEPT),
+            events: OnceLock::new(),
             slots: Slots::new(settings.create_slots, settings.create_queue),
             jobs: Jobs::default(),
             kept: Kept::new(settings.jobs),
@@ -72,7 +73,13 @@ impl Core {
 
     /// Without listeners an event is dropped, which is no fault.
     pub fn emit(&self, owner: &Owner, id: &SandboxId, kind: EventKind) {
-        let _ = self.events.send(Event { owner: owner.clone(), id: id.clone(), kind });
+        if let Some(events) = self.events.get() {
+            let _ = events.send(Event { owner: owner.clone(), id: id.clone(), kind });
+        }
+    }
+
+    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.events.get_or_init(|| broadcast::Sender::new(EVENTS_KEPT)).subscribe()
     }
 
     /// Wake the reaper if it would sleep past `moment`.
