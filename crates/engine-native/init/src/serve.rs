@@ -13,6 +13,9 @@ use crate::syscall;
 use crate::wire::{self, FromInit, ToInit, Work};
 use crate::worker::Worker;
 
+/// The worker that just got its work may share a processor with us, and it is waited for; its successor is not.
+const WORK_FIRST: Duration = Duration::from_millis(2);
+
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
     /// One connection, inherited; the sandbox ends with it.
@@ -33,6 +36,8 @@ struct Init {
     command_ended: Option<Instant>,
     /// The one that stands by.
     worker: Option<Worker>,
+    /// When the next one is made, if nobody needs it before.
+    worker_due: Instant,
     deadline: Option<Instant>,
     unused_since: Instant,
 }
@@ -47,6 +52,7 @@ pub fn serve(channel: OwnedFd, mode: Mode) -> io::Result<()> {
         commands: HashSet::new(),
         command_ended: None,
         worker: None,
+        worker_due: Instant::now(),
         deadline: None,
         unused_since: Instant::now(),
     };
@@ -92,12 +98,16 @@ struct Ready {
 impl Init {
     /// Wait until there is something to do; `None` when our time is over.
     fn wait(&self) -> io::Result<Option<Ready>> {
+        let now = Instant::now();
         let end = self.end();
-        let timeout = match end.map(|end| end.saturating_duration_since(Instant::now())) {
-            Some(Duration::ZERO) => return Ok(None),
-            Some(left) => Some(Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }),
-            None => None,
-        };
+        if end.is_some_and(|end| end <= now) {
+            return Ok(None);
+        }
+        let worker_due = self.worker.is_none().then_some(self.worker_due);
+        let timeout = [end, worker_due].into_iter().flatten().min().map(|next| {
+            let left = next.saturating_duration_since(now);
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
         let mut polled = vec![PollFd::new(&self.signals, PollFlags::IN)];
         polled.extend(self.listener.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
         polled.extend(self.connections.iter().map(|connection| PollFd::new(connection, PollFlags::IN)));
@@ -197,12 +207,14 @@ impl Init {
                 self.touch();
             }
         }
+        self.worker_due = Instant::now() + WORK_FIRST;
     }
 
     fn keep_a_worker(&mut self) {
-        if self.worker.is_none() {
-            // Tried again with the next work.
+        if self.worker.is_none() && self.worker_due <= Instant::now() {
             self.worker = Worker::new().ok();
+            // Where there is no room for one, it is tried again with the next work, or after a while.
+            self.worker_due = Instant::now() + Duration::from_secs(1);
         }
     }
 }
