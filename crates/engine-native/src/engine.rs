@@ -22,7 +22,7 @@ use crate::places::{self, Places};
 use crate::pool::Pool;
 use crate::skeleton::RootLayout;
 use crate::wire::{FromInit, ToInit};
-use crate::{process, record, seccomp};
+use crate::{process, record};
 
 /// How the engine is set up.
 #[derive(Clone, Debug)]
@@ -123,8 +123,8 @@ impl Shared {
             Some(running) if running.is_running() => Ok(running.clone()),
             _ => {
                 let configuration = Configuration {
-                    filter: seccomp::program().to_vec(),
                     id_locks: self.places.id_locks.clone(),
+                    instance_lock: self.places.instance_lock(&self.config.instance),
                     pool: self.host.pool,
                 };
                 let started = Launcher::start(configuration)

@@ -115,7 +115,7 @@ pub struct Held {
 
 pub(crate) struct Jail {
     plan: Plan,
-    filter: Vec<u8>,
+    filter: &'static [u8],
     held: Held,
     /// In the order of the plan's; `None` once mounted.
     sources: Vec<Option<OwnedFd>>,
@@ -124,9 +124,8 @@ pub(crate) struct Jail {
 }
 
 /// Build the sandbox and become its process 1. Returns only when a step fails.
-pub fn enter(plan: &Plan, filter: &[u8], held: Held) -> Failure {
-    let mut jail =
-        Jail { plan: plan.clone(), filter: filter.to_vec(), held, sources: Vec::new(), scratch: None, root: None };
+pub fn enter(plan: &Plan, filter: &'static [u8], held: Held) -> Failure {
+    let mut jail = Jail { plan: plan.clone(), filter, held, sources: Vec::new(), scratch: None, root: None };
     for (name, step) in STEPS {
         crate::crash::here(name);
         if let Err(error) = step(&mut jail) {
@@ -257,7 +256,7 @@ impl Jail {
 
     fn seccomp(&mut self) -> Result<(), StepError> {
         if self.plan.seccomp {
-            syscall::install_seccomp(&self.filter)?;
+            syscall::install_seccomp(self.filter)?;
         }
         Ok(())
     }

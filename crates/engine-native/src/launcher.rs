@@ -27,6 +27,7 @@ use crate::cgroup;
 use crate::ids::Pool;
 use crate::jail::Failure;
 use crate::plan::{Init, Plan};
+use crate::seccomp;
 use crate::syscall::{self, Forked};
 use crate::wire;
 
@@ -48,10 +49,10 @@ pub enum ToLauncher {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Instructions of the system call filter.
-    pub filter: Vec<u8>,
     /// Where locks on id ranges are.
     pub id_locks: PathBuf,
+    /// The server's own lock, which is of no use once the server is gone.
+    pub instance_lock: PathBuf,
     /// `None`: there is only the user's own id.
     pub pool: Option<Pool>,
 }
@@ -91,7 +92,7 @@ pub fn start_ahead() {
         Ok(Forked::Child) => {
             drop(ours);
             syscall::close_all_but(3, &mut [theirs.as_raw_fd()]);
-            syscall::exit_now(main(Ok(theirs)));
+            syscall::exit_now(main(Ok(theirs), Complaints::UntilConfigured));
         }
         Ok(Forked::Parent(_)) => {
             let running = Running { channel: ours, process: None };
@@ -127,12 +128,20 @@ fn spawn() -> io::Result<Running> {
 pub fn main_if_asked() {
     if std::env::args_os().next().is_some_and(|name| name == NAME) {
         let channel = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
-        syscall::exit_now(main(channel.map_err(io::Error::from)));
+        syscall::exit_now(main(channel.map_err(io::Error::from), Complaints::Always));
     }
 }
 
-fn main(channel: io::Result<OwnedFd>) -> i32 {
-    match channel.and_then(serve) {
+/// For how long standard error stays the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Complaints {
+    Always,
+    /// A short-lived command's: whoever reads its standard error to the end must not wait until we have cleared up.
+    UntilConfigured,
+}
+
+fn main(channel: io::Result<OwnedFd>, complaints: Complaints) -> i32 {
+    match channel.and_then(|channel| serve(channel, complaints)) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("{NAME}: {error}");
@@ -146,6 +155,8 @@ struct Launcher {
     channel: OwnedFd,
     signals: OwnedFd,
     configuration: Configuration,
+    /// Instructions of the system call filter.
+    filter: &'static [u8],
     /// Root of the host, or under Docker if that gives as much.
     privileged: bool,
     init: OwnedFd,
@@ -166,7 +177,7 @@ struct Sandbox {
     socket: Option<PathBuf>,
 }
 
-fn serve(channel: OwnedFd) -> io::Result<()> {
+fn serve(channel: OwnedFd, complaints: Complaints) -> io::Result<()> {
     rustix::process::setsid().ok();
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     raise_descriptor_limit();
@@ -175,17 +186,23 @@ fn serve(channel: OwnedFd) -> io::Result<()> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     syscall::close_on_exec_from(3)?;
+    // Made while the server looks at the host, and then at hand for every sandbox.
     let init = sealed_init()?;
+    let filter = seccomp::program();
     let configuration = match wire::receive(channel.as_fd())? {
         Some((ToLauncher::Configure(configuration), _)) => configuration,
         Some((ToLauncher::Create(_) | ToLauncher::Destroy { .. }, _)) => return Err(io::ErrorKind::InvalidData.into()),
         // Started ahead and not needed.
         None => return Ok(()),
     };
+    if complaints == Complaints::UntilConfigured {
+        rustix::stdio::dup2_stderr(&null)?;
+    }
     let mut launcher = Launcher {
         channel,
         signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
         configuration,
+        filter,
         privileged: keep_capabilities(),
         init,
         sandboxes: HashMap::new(),
@@ -295,6 +312,7 @@ impl Launcher {
             // Stays as long as a persistent sandbox is in it.
             let _ = std::fs::remove_dir(group);
         }
+        let _ = std::fs::remove_file(&self.configuration.instance_lock);
         Ok(())
     }
 }

@@ -45,13 +45,17 @@ impl Places {
 
     /// Held by a living engine; free again however it ended.
     pub fn lock_instance(&self, instance: &InstanceId) -> io::Result<File> {
-        let file = open_lock(&self.instances.join(instance.as_str()))?;
+        let file = open_lock(&self.instance_lock(instance))?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(file)
     }
 
     pub fn unlock_instance(&self, instance: &InstanceId) {
-        let _ = fs::remove_file(self.instances.join(instance.as_str()));
+        let _ = fs::remove_file(self.instance_lock(instance));
+    }
+
+    pub fn instance_lock(&self, instance: &InstanceId) -> PathBuf {
+        self.instances.join(instance.as_str())
     }
 
     fn is_alive(&self, instance: &str) -> bool {

@@ -30,7 +30,7 @@ static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| {
 
 /// The filter for this machine as an array of `struct sock_filter`, ready for seccomp(2).
 ///
-/// Compiled on first use, by the server: the launcher receives the bytes and has nothing to parse.
+/// Compiled on first use, by the launcher, which has nothing else to do while the server looks at the host.
 pub fn program() -> &'static [u8] {
     &PROGRAM
 }
