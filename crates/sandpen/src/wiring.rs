@@ -30,15 +30,20 @@ pub fn with_passing_service<T, F>(config: &Config, work: impl FnOnce(SandboxServ
 where
     F: Future<Output = Result<T>>,
 {
-    block_on(async { work(service(config).await?).await })
+    let runtime = runtime()?;
+    let done = runtime.block_on(async { work(service(config).await?).await });
+    match &done {
+        // The process is about to end, which frees all of this at once.
+        Ok(_) => std::mem::forget(runtime),
+        // Perhaps there is no launcher yet that would clear up after us.
+        Err(_) => runtime.shutdown_background(),
+    }
+    done
 }
 
 /// One thread: a command waits far more than it works, and threads cost time at the start.
 pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|cause| Error::internal("the async runtime cannot start").with_cause(cause))?;
+    let runtime = runtime()?;
     let done = runtime.block_on(work);
     // A blocking read of a file that never ends must not hold the process back.
     runtime.shutdown_background();
@@ -68,6 +73,13 @@ pub fn policy(config: &Config) -> Result<Policy> {
         languages: runners(config)?.iter().map(|runner| runner.name.clone()).collect(),
         roots: server.opened.iter().map(ToString::to_string).collect(),
     })
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|cause| Error::internal("the async runtime cannot start").with_cause(cause))
 }
 
 /// The languages that are built in, overlaid by the person's own.

@@ -53,6 +53,8 @@ impl Core {
         let ended = execution.control.ended();
         tokio::spawn(async move {
             ended.await;
+            // Whoever waits for the end hears of it first; perhaps the sandbox ends then, and there is nothing to tidy.
+            tokio::task::yield_now().await;
             drop(tidy);
         });
         Ok(execution)

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
 use sandbox::{
@@ -22,6 +23,9 @@ use crate::{terminal, transfer, wiring};
 use self::source::Source;
 
 mod source;
+
+/// After this much time a sandbox that was asked for is being built, and it takes longer than that.
+const UNDER_WAY: Duration = Duration::from_millis(1);
 
 /// Run code in a fresh sandbox
 ///
@@ -108,8 +112,12 @@ struct Run<'a> {
 impl Run<'_> {
     async fn go(&self, signals: &mut Signals) -> Result<Exit> {
         let Arguments { language, code, file, .. } = &self.arguments;
-        // The code is found while the sandbox is being built.
-        let source = async { source::resolve(self.service.runners(), language, code.as_deref(), file.as_deref()) };
+        // The code is found while the sandbox is being built, and not before its builder runs: a process that is woken
+        // by a message gets our processor, and would wait for us.
+        let source = async {
+            tokio::time::sleep(UNDER_WAY).await;
+            source::resolve(self.service.runners(), language, code.as_deref(), file.as_deref())
+        };
         let (source, sandbox) = match signals.unless_ended(async { tokio::join!(biased; self.prepare(), source) }).await
         {
             Ok((prepared, source)) => (source?, prepared?),
