@@ -4,6 +4,7 @@
 //! becomes its child. So the tree is what hangs below the supervisor in the process table, and it is gone when the
 //! supervisor has no child left. Neither can be forged by the programs in it.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
@@ -16,7 +17,8 @@ const PATIENCE: Duration = Duration::from_millis(1000);
 /// Kill all descendants of this process; `true` when none is left.
 pub fn kill_descendants(mut reaped: impl FnMut(syscall::Reaped)) -> bool {
     let give_up = Instant::now() + PATIENCE;
-    freeze(give_up);
+    // Killing works without it too, but for what forks as fast as it can.
+    freeze(Instant::now() + PATIENCE / 2);
     while Instant::now() < give_up {
         for process in descendants() {
             send(process.pid, Signal::KILL);
@@ -35,10 +37,20 @@ pub fn kill_descendants(mut reaped: impl FnMut(syscall::Reaped)) -> bool {
 
 /// Stop everything before killing anything. What is stopped cannot fork, and while nothing has died yet, a program that
 /// forks as fast as it can is held by the process limit, so each round leaves fewer that run.
+///
+/// What waits in the kernel stops when it comes back from there, and need not be waited for: who made a child by `vfork`
+/// comes back only when that child, which we have stopped, has become another program.
 fn freeze(give_up: Instant) {
+    let mut told = BTreeSet::new();
     while Instant::now() < give_up {
         let mut running = 0;
-        for process in descendants().iter().filter(|process| !matches!(process.state, b'T' | b'Z' | b'X')) {
+        for process in descendants() {
+            let is_new = told.insert(process.pid);
+            match process.state {
+                b'T' | b'Z' | b'X' => continue,
+                b'D' if !is_new => continue,
+                _ => {}
+            }
             send(process.pid, Signal::STOP);
             running += 1;
         }
