@@ -7,5 +7,14 @@ pub mod setup;
 pub mod stdio;
 
 mod answer;
+mod connection;
 mod era;
 mod errors;
+mod guard;
+mod ledger;
+mod lines;
+mod outbox;
+mod progress;
+mod subscriptions;
+mod tasks;
+mod wire;

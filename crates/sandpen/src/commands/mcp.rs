@@ -8,8 +8,9 @@ use crate::config::flags::{EnvFlag, LifetimeFlags, SandboxFlags, ServerFlags, Ti
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::mcp::adapter::Callers;
-use crate::mcp::{setup, stdio};
-use crate::wiring;
+use crate::mcp::setup;
+use crate::mcp::stdio::{self, Ending, Stdio};
+use crate::{log, wiring};
 
 /// Serve an MCP client over standard input and output
 ///
@@ -48,10 +49,16 @@ impl Arguments {
 }
 
 pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
+    log::start(config.server.log);
+    let stdio = Stdio::take()?;
     wiring::block_on(async {
         let adapter = setup::adapter(&config, Callers::Local).await?;
-        let served = stdio::serve(adapter.clone()).await;
-        let shut_down = adapter.service().shutdown().await;
-        served.and_then(|exit| shut_down.map(|()| exit))
+        let served = stdio::serve(adapter.clone(), stdio).await;
+        match served {
+            // The launcher sees our end and clears everything away.
+            Ok(Ending::Forced(signal)) => Ok(Exit::signal(signal)),
+            Ok(Ending::Orderly) => adapter.shut_down().await.map(|()| Exit::SUCCESS),
+            Err(error) => adapter.shut_down().await.and(Err(error)),
+        }
     })
 }

@@ -1,35 +1,44 @@
 //! The handler that the MCP library calls; where its types end and ours begin.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rmcp::model::{
-    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestParams, CompleteResult, CompletionInfo,
-    CustomRequest, CustomResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, PromptMessage, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    Reference, Role, ServerCapabilities, ServerConfig, Tool,
+    ArgumentInfo, CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
+    CompleteResult, CompletionInfo, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData,
+    GetPromptRequestParams, GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult, Implementation,
+    InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, PromptMessage, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, Reference, Role, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter,
+    Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use sandbox::{Error, Owner, SandboxService};
 use serde_json::Value;
-use tools::{Call, Catalog, HostFiles, Policy, Silent, instructions, prompts, resources};
+use tools::{Call, Catalog, HostFiles, Policy, Silent, Toolset, instructions, prompts, resources};
 
-use super::answer;
+use super::answer::{self, Labels};
 use super::era::Era;
 use super::errors::protocol_error;
+use super::guard::guarded;
+use super::progress::Reporter;
+use super::subscriptions::{self, Subscriptions};
+use super::tasks::{Tasks, Working};
 
-/// Lists that are the same for everybody until the server is started anew.
-const STABLE_MS: u64 = 60 * 60 * 1000;
-
-/// A handle; copies are cheap and mean the same server.
+/// A handle; copies are cheap and mean the same session of the same server.
 #[derive(Clone)]
 pub struct Adapter {
     shared: Arc<Shared>,
+    subscriptions: Arc<Subscriptions>,
 }
 
-pub struct Shared {
+struct Shared {
+    parts: Parts,
+    tasks: Tasks,
+}
+
+/// What a server is made of.
+pub struct Parts {
     pub service: SandboxService,
     pub catalog: Catalog,
     pub policy: Arc<Policy>,
@@ -47,16 +56,29 @@ pub enum Callers {
 }
 
 impl Adapter {
-    pub fn new(shared: Shared) -> Self {
-        Self { shared: Arc::new(shared) }
+    pub fn new(parts: Parts) -> Self {
+        let tasks = Tasks::new(parts.policy.longest_timeout);
+        Self { shared: Arc::new(Shared { parts, tasks }), subscriptions: Arc::default() }
     }
 
-    pub fn service(&self) -> &SandboxService {
-        &self.shared.service
+    /// The same server for one more session, which shares nothing with the others but what lasts.
+    #[must_use]
+    pub fn for_session(&self) -> Self {
+        Self { shared: self.shared.clone(), subscriptions: Arc::default() }
+    }
+
+    /// Ends tasks and sandboxes. No request is served well after this.
+    pub async fn shut_down(&self) -> sandbox::Result<()> {
+        self.shared.tasks.shut_down();
+        self.parts().service.shutdown().await
+    }
+
+    fn parts(&self) -> &Parts {
+        &self.shared.parts
     }
 
     fn owner(&self, context: &RequestContext<RoleServer>) -> Result<Owner, ErrorData> {
-        match self.shared.callers {
+        match self.parts().callers {
             Callers::Local => Ok(Owner::local()),
             Callers::OfRequest => context
                 .extensions
@@ -68,7 +90,7 @@ impl Adapter {
     }
 
     fn call(&self, context: &RequestContext<RoleServer>) -> Result<Call, ErrorData> {
-        let Shared { service, policy, host_files, .. } = self.shared.as_ref();
+        let Parts { service, policy, host_files, .. } = self.parts();
         Ok(Call {
             service: service.clone(),
             owner: self.owner(context)?,
@@ -78,6 +100,31 @@ impl Adapter {
             cancelled: context.ct.clone(),
         })
     }
+
+    fn tool(&self, name: &str) -> Result<&tools::Tool, ErrorData> {
+        let found = self.parts().catalog.find(name);
+        found.ok_or_else(|| ErrorData::invalid_params(format!("there is no tool {name:?}"), None))
+    }
+
+    /// A run of a client that knows tasks: it need not wait, and neither does the run have to be given up early.
+    async fn call_as_task(
+        &self,
+        request: CallToolRequestParams,
+        call: Call,
+        reporter: Option<Reporter>,
+        context: &RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let adapter = self.clone();
+        let owner = call.owner.clone();
+        let era = Era::of(context);
+        let policy = Arc::new(Policy { wait: call.policy.longest_timeout, ..(*call.policy).clone() });
+        let working = Working::start(|cancelled| async move {
+            let call = Call { cancelled, policy, ..call };
+            let output = adapter.tool(&request.name)?.call(call, request.arguments.unwrap_or_default()).await;
+            Ok(answer::result(output, era))
+        });
+        self.shared.tasks.answer(&owner, working, context, Reporter::finish(reporter)).await
+    }
 }
 
 impl ServerHandler for Adapter {
@@ -86,11 +133,31 @@ impl ServerHandler for Adapter {
             .enable_completions()
             .enable_prompts()
             .enable_resources()
+            .enable_resources_subscribe()
             .enable_tools()
+            .enable_tasks()
             .build();
         ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("sandpen", env!("CARGO_PKG_VERSION")).with_title("Sandpen"))
-            .with_instructions(instructions::text(&self.shared.policy, &self.shared.catalog))
+            .with_server_info(implementation())
+            .with_instructions(instructions::text(&self.parts().policy, &self.parts().catalog))
+    }
+
+    /// What is remembered of the client is the version that was agreed upon, not the one that it asked for.
+    async fn initialize(
+        &self,
+        mut request: InitializeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<InitializeResult, ErrorData> {
+        let agreed = self.negotiate_initialize(&request)?;
+        request.protocol_version = agreed.protocol_version.clone();
+        context.peer.set_peer_info(request);
+        Ok(agreed)
+    }
+
+    async fn discover(&self, _context: RequestContext<RoleServer>) -> Result<DiscoverResult, ErrorData> {
+        let versions = self.supported_protocol_versions().into_owned();
+        let found = DiscoverResult::from_server_info(versions, self.get_info());
+        Ok(found.with_ttl_ms(answer::STABLE_MS).with_cache_scope(CacheScope::Public))
     }
 
     async fn list_tools(
@@ -99,12 +166,13 @@ impl ServerHandler for Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let era = Era::of(&context);
-        let tools = self.shared.catalog.tools().iter().map(|tool| answer::tool(tool, era)).collect();
-        Ok(ListToolsResult::with_all_items(tools).with_ttl_ms(STABLE_MS).with_cache_scope(CacheScope::Public))
+        let tools = self.parts().catalog.tools().iter().map(|tool| answer::tool(tool, era)).collect();
+        let Labels { meta, ttl_ms, cache_scope } = Labels::stable(era);
+        Ok(ListToolsResult { meta, ttl_ms, cache_scope, ..ListToolsResult::with_all_items(tools) })
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        self.shared.catalog.find(name).map(|tool| answer::tool(tool, Era::Modern))
+        self.parts().catalog.find(name).map(|tool| answer::tool(tool, Era::Modern))
     }
 
     async fn call_tool(
@@ -112,14 +180,52 @@ impl ServerHandler for Adapter {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let tool = self
-            .shared
-            .catalog
-            .find(&request.name)
-            .ok_or_else(|| ErrorData::invalid_params(format!("there is no tool {:?}", request.name), None))?;
-        let call = self.call(&context)?;
-        let output = tool.call(call, request.arguments.unwrap_or_default()).await;
-        Ok(answer::result(output, Era::of(&context)).into())
+        let tool = self.tool(&request.name)?;
+        let reporter = Reporter::start(&context);
+        let call = Call { progress: Reporter::progress(reporter.as_ref()), ..self.call(&context)? };
+        let era = Era::of(&context);
+        let knows_tasks = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
+        let mut response = if era == Era::Modern && knows_tasks && tool.toolset == Toolset::Run {
+            self.call_as_task(request, call, reporter, &context).await?
+        } else {
+            let arguments = request.arguments.unwrap_or_default();
+            let output = guarded(async { Ok(tool.call(call, arguments).await) }).await;
+            Reporter::finish(reporter).await;
+            answer::result(output?, era).into()
+        };
+        match &mut response {
+            CallToolResponse::Complete(result) => result.meta = Labels::passing(era).meta,
+            CallToolResponse::Task(task) => task.meta = Labels::passing(era).meta,
+            _ => {}
+        }
+        Ok(response)
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        let task = self.shared.tasks.get(&self.owner(&context)?, &request.task_id)?;
+        let mut result = GetTaskResult::new(task);
+        result.meta = Labels::passing(Era::of(&context)).meta;
+        Ok(result)
+    }
+
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.shared.tasks.update(&self.owner(&context)?, &request.task_id)
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.shared.tasks.cancel(&self.owner(&context)?, &request.task_id)
     }
 
     async fn list_resources(
@@ -127,19 +233,22 @@ impl ServerHandler for Adapter {
         _request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
-        let found = resources::list(&self.call(&context)?).await.map_err(|error| protocol_error(&error))?;
-        Ok(ListResourcesResult::with_all_items(found.into_iter().map(answer::resource).collect()))
+        let call = self.call(&context)?;
+        let found = guarded(async { resources::list(&call).await.map_err(|error| protocol_error(&error)) }).await?;
+        let Labels { meta, ttl_ms, cache_scope } = Labels::private(Era::of(&context));
+        let found = ListResourcesResult::with_all_items(found.into_iter().map(answer::resource).collect());
+        Ok(ListResourcesResult { meta, ttl_ms, cache_scope, ..found })
     }
 
     async fn list_resource_templates(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context));
         let templates = resources::TEMPLATES.iter().map(answer::template).collect();
-        Ok(ListResourceTemplatesResult::with_all_items(templates)
-            .with_ttl_ms(STABLE_MS)
-            .with_cache_scope(CacheScope::Public))
+        let templates = ListResourceTemplatesResult::with_all_items(templates);
+        Ok(ListResourceTemplatesResult { meta, ttl_ms, cache_scope, ..templates })
     }
 
     async fn read_resource(
@@ -147,24 +256,60 @@ impl ServerHandler for Adapter {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let read = resources::read(&self.call(&context)?, &request.uri).await;
-        let contents = read.map_err(|error| protocol_error(&error))?;
-        Ok(ReadResourceResult::new(vec![answer::contents(contents, &request.uri)]).into())
+        let call = self.call(&context)?;
+        let reading = async { resources::read(&call, &request.uri).await.map_err(|error| protocol_error(&error)) };
+        let contents = guarded(reading).await?;
+        let mut result = ReadResourceResult::new(vec![answer::contents(contents, &request.uri)]);
+        Labels { meta: result.meta, ttl_ms: result.ttl_ms, cache_scope: result.cache_scope } =
+            Labels::private(Era::of(&context));
+        Ok(result.into())
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        let call = self.call(&context)?;
+        guarded(self.subscriptions.add(&call, request.uri, context.peer)).await
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.subscriptions.remove(&request.uri);
+        Ok(())
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        Some(requested.clone())
+    }
+
+    async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
+        let call = self.call(listener.request_context())?;
+        guarded(async {
+            subscriptions::listen(&call, listener).await;
+            Ok(())
+        })
+        .await
     }
 
     async fn list_prompts(
         &self,
         _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
-        let prompts = prompts::ALL.iter().map(answer::prompt).collect();
-        Ok(ListPromptsResult::with_all_items(prompts).with_ttl_ms(STABLE_MS).with_cache_scope(CacheScope::Public))
+        let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context));
+        let prompts = ListPromptsResult::with_all_items(prompts::ALL.iter().map(answer::prompt).collect());
+        Ok(ListPromptsResult { meta, ttl_ms, cache_scope, ..prompts })
     }
 
     async fn get_prompt(
         &self,
         request: GetPromptRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let told = |error: Error| protocol_error(&error);
         let prompt = prompts::find(&request.name).map_err(told)?;
@@ -175,7 +320,9 @@ impl ServerHandler for Adapter {
         });
         let text = prompt.text(&arguments.collect()).map_err(told)?;
         let messages = vec![PromptMessage::new_text(Role::User, text)];
-        Ok(GetPromptResult::new(messages).with_description(prompt.description).into())
+        let mut result = GetPromptResult::new(messages).with_description(prompt.description);
+        result.meta = Labels::passing(Era::of(&context)).meta;
+        Ok(result.into())
     }
 
     async fn complete(
@@ -183,23 +330,14 @@ impl ServerHandler for Adapter {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
-        let told = |error: Error| protocol_error(&error);
-        let values = match &request.r#ref {
-            Reference::Prompt(named) => {
-                prompts::find(&named.name).map_err(told)?.complete(&request.argument.name, &request.argument.value)
-            }
-            Reference::Resource(named) => {
-                let known: BTreeMap<_, _> =
-                    request.context.and_then(|context| context.arguments).unwrap_or_default().into_iter().collect();
-                let call = self.call(&context)?;
-                let typed = &request.argument.value;
-                resources::complete(&call, &named.uri, &request.argument.name, typed, &known).await.map_err(told)?
-            }
-            _ => Vec::new(),
-        };
+        let call = self.call(&context)?;
+        let values =
+            guarded(async { completions(&call, request).await.map_err(|error| protocol_error(&error)) }).await?;
         let completion = CompletionInfo::with_all_values(values)
             .map_err(|_| protocol_error(&Error::internal("there are too many completions")))?;
-        Ok(CompleteResult::new(completion))
+        let mut result = CompleteResult::new(completion);
+        result.meta = Labels::passing(Era::of(&context)).meta;
+        Ok(result)
     }
 
     /// Also where a method that we know arrives when its parameters are not as they must be.
@@ -208,23 +346,60 @@ impl ServerHandler for Adapter {
         request: CustomRequest,
         _context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        Err(match request.method.as_str() {
-            method @ ("tools/call" | "resources/read" | "prompts/get" | "completion/complete") => {
-                ErrorData::invalid_params(format!("the parameters of {method} are not as they must be"), None)
-            }
-            method => ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?}"), None),
+        let method = request.method.as_str();
+        Err(if METHODS.contains(&method) {
+            ErrorData::invalid_params(format!("the parameters of {method} are not as they must be"), None)
+        } else {
+            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?}"), None)
         })
     }
 }
 
-impl std::fmt::Debug for Adapter {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Adapter").field("callers", &self.shared.callers).finish_non_exhaustive()
+/// The methods that take parameters which can be wrong.
+const METHODS: &[&str] = &[
+    "completion/complete",
+    "initialize",
+    "prompts/get",
+    "prompts/list",
+    "resources/list",
+    "resources/read",
+    "resources/subscribe",
+    "resources/templates/list",
+    "resources/unsubscribe",
+    "server/discover",
+    "subscriptions/listen",
+    "tasks/cancel",
+    "tasks/get",
+    "tasks/update",
+    "tools/call",
+    "tools/list",
+];
+
+async fn completions(call: &Call, request: CompleteRequestParams) -> sandbox::Result<Vec<String>> {
+    let ArgumentInfo { name, value, .. } = &request.argument;
+    match &request.r#ref {
+        Reference::Prompt(prompt) => Ok(prompts::find(&prompt.name)?.complete(name, value)),
+        Reference::Resource(template) => {
+            let known = request.context.and_then(|context| context.arguments).unwrap_or_default();
+            resources::complete(call, &template.uri, name, value, &known.into_iter().collect()).await
+        }
+        _ => Ok(Vec::new()),
     }
 }
 
-impl std::fmt::Debug for Shared {
+/// Who answers.
+pub fn implementation() -> Implementation {
+    Implementation::new("sandpen", env!("CARGO_PKG_VERSION")).with_title("Sandpen")
+}
+
+impl std::fmt::Debug for Adapter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("callers", &self.callers).finish_non_exhaustive()
+        f.debug_struct("Adapter").field("callers", &self.parts().callers).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parts").field("callers", &self.callers).finish_non_exhaustive()
     }
 }

@@ -5,13 +5,54 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
-    CallToolResult, ContentBlock, Prompt, PromptArgument, Resource, ResourceContents, ResourceTemplate, Tool,
-    ToolAnnotations,
+    CacheScope, CallToolResult, ContentBlock, MetaObject, Prompt, PromptArgument, Resource, ResourceContents,
+    ResourceTemplate, Tool, ToolAnnotations,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tools::{Content, Hints, Output, ResourceLink, prompts, resources};
 
+use super::adapter::implementation;
 use super::era::Era;
+
+/// Lists that are the same for everybody until the server is started anew.
+pub const STABLE_MS: u64 = 60 * 60 * 1000;
+
+/// What the newest revision wants to be said about a result besides the result. Older ones know none of it.
+pub struct Labels {
+    pub meta: Option<MetaObject>,
+    pub ttl_ms: Option<u64>,
+    pub cache_scope: Option<CacheScope>,
+}
+
+impl Labels {
+    pub fn stable(era: Era) -> Self {
+        Self::new(era, Some((STABLE_MS, CacheScope::Public)))
+    }
+
+    /// For what belongs to one owner and may change at any moment.
+    pub fn private(era: Era) -> Self {
+        Self::new(era, Some((0, CacheScope::Private)))
+    }
+
+    /// For what cannot be kept at all.
+    pub fn passing(era: Era) -> Self {
+        Self::new(era, None)
+    }
+
+    fn new(era: Era, keep: Option<(u64, CacheScope)>) -> Self {
+        match era {
+            Era::Plain | Era::Structured => Self { meta: None, ttl_ms: None, cache_scope: None },
+            Era::Modern => {
+                let mut meta = MetaObject::new();
+                meta.0.insert(SERVER_INFO.to_owned(), json!(implementation()));
+                let (ttl_ms, cache_scope) = keep.unzip();
+                Self { meta: Some(meta), ttl_ms, cache_scope }
+            }
+        }
+    }
+}
+
+const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
 
 pub fn tool(tool: &tools::Tool, era: Era) -> Tool {
     let Hints { read_only, destructive, idempotent, open_world } = tool.hints;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use sandbox::Result;
 use tools::{Catalog, HostFiles};
 
-use super::adapter::{Adapter, Callers, Shared};
+use super::adapter::{Adapter, Callers, Parts};
 use crate::config::Config;
 use crate::transfer::roots::Roots;
 use crate::wiring;
 
-/// Starts the engine and its service. Whoever gets the adapter shuts its service down.
+/// Starts the engine and its service. Whoever gets the adapter shuts it down.
 pub async fn adapter(config: &Config, callers: Callers) -> Result<Adapter> {
     let policy = wiring::policy(config)?;
     // Before anything is started: a tool that is not there must not cost an engine.
@@ -20,5 +20,5 @@ pub async fn adapter(config: &Config, callers: Callers) -> Result<Adapter> {
         opened => Some(Arc::new(Roots::open(opened)?)),
     };
     let service = wiring::server_service(config).await?;
-    Ok(Adapter::new(Shared { service, catalog, policy: Arc::new(policy), host_files, callers }))
+    Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, callers }))
 }

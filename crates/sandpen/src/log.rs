@@ -1,0 +1,35 @@
+//! What servers tell of themselves, on standard error and nowhere else.
+
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+
+use crate::config::LogLevel;
+
+/// Once, by the command that serves. A second call changes nothing.
+pub fn start(level: LogLevel) {
+    let filter = Targets::new().with_default(filter(level)).with_target("rmcp", library(level));
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(filter);
+    let _ = tracing_subscriber::registry().with(lines).try_init();
+}
+
+fn filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// The MCP library writes whole requests and results, which are the client's; only who asks for everything gets them.
+fn library(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error | LogLevel::Warn | LogLevel::Info | LogLevel::Debug => LevelFilter::ERROR,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}

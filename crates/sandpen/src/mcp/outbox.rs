@@ -1,0 +1,81 @@
+//! Messages on their way out, in order. Nobody waits to put one in; whoever reads requests waits while it is full.
+
+use tokio::sync::{mpsc, watch};
+
+/// While more than this waits to be written, no further request is read.
+const FULL: usize = 32 << 20;
+
+/// The end where messages go in.
+#[derive(Clone, Debug)]
+pub struct Outbox {
+    messages: mpsc::UnboundedSender<Vec<u8>>,
+    backlog: watch::Sender<usize>,
+}
+
+/// The end where they come out, one by one. Dropping it means that nobody reads any more.
+#[derive(Debug)]
+pub struct Outlet {
+    messages: mpsc::UnboundedReceiver<Vec<u8>>,
+    backlog: watch::Sender<usize>,
+}
+
+/// Nobody reads any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReaderGone;
+
+pub fn outbox() -> (Outbox, Outlet) {
+    let (sender, receiver) = mpsc::unbounded_channel();
+    let (backlog, _) = watch::channel(0);
+    (Outbox { messages: sender, backlog: backlog.clone() }, Outlet { messages: receiver, backlog })
+}
+
+impl Outbox {
+    pub fn put(&self, message: Vec<u8>) {
+        let bytes = message.len();
+        self.backlog.send_modify(|backlog| *backlog += bytes);
+        if self.messages.send(message).is_err() {
+            self.backlog.send_modify(|backlog| *backlog -= bytes);
+        }
+    }
+
+    /// Until it is no longer full.
+    pub async fn room(&self) -> Result<(), ReaderGone> {
+        self.until(|backlog| backlog < FULL).await
+    }
+
+    /// Until everything was written.
+    pub async fn empty(&self) -> Result<(), ReaderGone> {
+        self.until(|backlog| backlog == 0).await
+    }
+
+    pub async fn reader_gone(&self) {
+        self.messages.closed().await;
+    }
+
+    async fn until(&self, reached: impl Fn(usize) -> bool) -> Result<(), ReaderGone> {
+        let mut backlog = self.backlog.subscribe();
+        tokio::select! {
+            _ = backlog.wait_for(|backlog| reached(*backlog)) => Ok(()),
+            () = self.reader_gone() => Err(ReaderGone),
+        }
+    }
+}
+
+impl Outlet {
+    /// The next message, for a thread of its own. It counts as waiting until `written`.
+    pub fn next_blocking(&mut self) -> Option<Vec<u8>> {
+        self.messages.blocking_recv()
+    }
+
+    pub fn written(&self, message: &[u8]) {
+        self.backlog.send_modify(|backlog| *backlog = backlog.saturating_sub(message.len()));
+    }
+}
+
+impl std::fmt::Display for ReaderGone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("nobody reads the answers")
+    }
+}
+
+impl std::error::Error for ReaderGone {}

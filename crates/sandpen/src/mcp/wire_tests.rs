@@ -1,0 +1,97 @@
+use super::*;
+
+#[track_caller]
+fn refused(text: &str) -> (Option<RequestId>, i32) {
+    match read(text.as_bytes()) {
+        Incoming::One(Message::Broken { id, error }) => (id, error.code.0),
+        other => panic!("{text:.100} was taken: {other:?}"),
+    }
+}
+
+fn request_with_id(id: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#)
+}
+
+#[test]
+fn what_is_not_json_is_a_parse_error() {
+    for text in ["", "x", "{", "{\"a\":}", "\u{7f}", "[1,", "nul"] {
+        assert_eq!(refused(text), (None, -32700), "{text:?}");
+    }
+    let deep = "[".repeat(100_000);
+    assert_eq!(refused(&deep), (None, -32700));
+    let deep =
+        format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{}{}}}"#, "[".repeat(5000), "]".repeat(5000));
+    assert_eq!(refused(&deep), (None, -32700));
+}
+
+#[test]
+fn what_is_not_json_rpc_is_an_invalid_request_with_the_id_that_could_be_read() {
+    for text in ["1", "\"x\"", "null", "{}", "[]", r#"{"id":[1],"jsonrpc":"2.0","method":"ping"}"#] {
+        assert_eq!(refused(text), (None, -32600), "{text:?}");
+    }
+    let seven = Some(RequestId::Number(7));
+    for text in [
+        r#"{"id":7}"#,
+        r#"{"id":7,"method":"ping"}"#,
+        r#"{"jsonrpc":"1.0","id":7,"method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":7}"#,
+        r#"{"jsonrpc":"2.0","id":7,"method":1}"#,
+    ] {
+        assert_eq!(refused(text), (seven.clone(), -32600), "{text:?}");
+    }
+    assert_eq!(refused(r#"{"jsonrpc":"2.0","id":7,"method":"ping","params":[1]}"#), (seven, -32602));
+}
+
+#[test]
+fn identifiers_are_kept_exactly_or_refused() {
+    for (text, id) in [
+        ("0", RequestId::Number(0)),
+        ("-9223372036854775808", RequestId::Number(i64::MIN)),
+        ("9223372036854775807", RequestId::Number(i64::MAX)),
+        ("2.0", RequestId::Number(2)),
+        ("\"\"", RequestId::String("".into())),
+        ("\"7\"", RequestId::String("7".into())),
+    ] {
+        match read(request_with_id(text).as_bytes()) {
+            Incoming::One(Message::Request { id: read, .. }) => assert_eq!(read, id),
+            other => panic!("{text} was not taken: {other:?}"),
+        }
+    }
+    let long = format!("\"{}\"", "x".repeat(LONGEST_ID + 1));
+    for text in ["null", "true", "1.5", "9223372036854775808", "1e300", "1e19", "{}", long.as_str()] {
+        assert_eq!(refused(&request_with_id(text)), (None, -32600), "{text:.40}");
+    }
+}
+
+#[test]
+fn a_batch_is_bounded_and_keeps_its_order() {
+    let two = format!("[{},1]", request_with_id("1"));
+    match read(two.as_bytes()) {
+        Incoming::Many(messages) => {
+            assert!(matches!(messages[0], Message::Request { .. }));
+            assert!(matches!(messages[1], Message::Broken { .. }));
+        }
+        other => panic!("{other:?}"),
+    }
+    let many = format!("[{}1]", "1,".repeat(MOST_IN_BATCH));
+    assert_eq!(refused(&many), (None, -32600));
+}
+
+#[test]
+fn a_method_that_is_known_and_badly_called_is_still_a_request() {
+    let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":5}}"#;
+    assert_eq!(refused(text), (Some(RequestId::Number(1)), -32602));
+    let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"nome":5}}"#;
+    assert!(matches!(read(text.as_bytes()), Incoming::One(Message::Request { .. })));
+    let text = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list","params":null}"#;
+    assert!(matches!(read(text.as_bytes()), Incoming::One(Message::Request { .. })));
+}
+
+#[test]
+fn an_unread_identifier_is_answered_as_null() {
+    let text = error_text(None, &ErrorData::parse_error("x", None));
+    assert_eq!(
+        serde_json::from_slice::<Value>(&text).unwrap(),
+        json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32700, "message": "x" } })
+    );
+}
