@@ -8,6 +8,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod exit;
+pub mod http;
 pub mod log;
 pub mod mcp;
 pub mod outcome;

@@ -1,0 +1,90 @@
+//! The HTTP server: its address, its routes, and the checks before each of them. Knows nothing of the protocol that the
+//! routes speak.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use axum::routing::get;
+use http::{Method, StatusCode};
+use sandbox::{Error, ErrorKind, Result};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use self::access::{Access, Caller};
+use self::drain::{Drain, Lasting};
+use crate::output::reason;
+
+pub mod access;
+pub mod answer;
+pub mod body;
+pub mod cors;
+pub mod drain;
+pub mod listener;
+pub mod patience;
+
+/// Whoever can reach the address can run code, so it must not be reachable from other machines.
+pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
+    if !address.ip().is_loopback() {
+        return Err(Error::new(
+            ErrorKind::Denied,
+            format!("listening on {address} would let other machines run code here without authentication"),
+        )
+        .with_hint("listen on 127.0.0.1, and put a proxy that authenticates, or an SSH tunnel, in front of it"));
+    }
+    TcpListener::bind(address)
+        .await
+        .map_err(|cause| Error::unavailable(format!("cannot listen on {address}: {}", reason(&cause))))
+}
+
+/// All routes behind their checks.
+pub fn routes(protocol: Router, access: Access, drain: &Drain) -> Router {
+    protocol
+        .route("/healthz", get(healthy))
+        .route("/readyz", get(ready).with_state(drain.clone()))
+        .fallback(async || answer::not_found())
+        .method_not_allowed_fallback(async || answer::method_not_allowed())
+        .layer(middleware::from_fn_with_state(Gate { access, drain: drain.clone() }, gate))
+}
+
+#[derive(Clone, Debug)]
+struct Gate {
+    access: Access,
+    drain: Drain,
+}
+
+async fn gate(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+    let caller = match gate.access.admit(request.uri(), request.headers()) {
+        Ok(caller) => caller,
+        Err(refusal) => {
+            tracing::warn!(?refusal, "a request was refused");
+            return answer::refused(refusal);
+        }
+    };
+    // A client that asks for something is waited for at the end; one that only listens is not.
+    let going = (request.method() == Method::POST).then(|| gate.drain.going());
+    let mut response =
+        if cors::is_options(request.method()) { cors::options(request.headers()) } else { next.run(request).await };
+    if let Caller::Page(origin) = caller {
+        cors::show_to(origin, &mut response);
+    }
+    match going {
+        Some(going) => response.map(|body| Lasting::new(body, going)),
+        None => response,
+    }
+}
+
+/// The process answers.
+async fn healthy() -> Response {
+    answer::json(StatusCode::OK, &json!({ "status": "ok" }))
+}
+
+/// New work is welcome.
+async fn ready(State(drain): State<Drain>) -> Response {
+    if drain.has_begun() {
+        return answer::error(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the server is about to end");
+    }
+    answer::json(StatusCode::OK, &json!({ "status": "ready" }))
+}
