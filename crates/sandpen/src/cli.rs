@@ -5,7 +5,7 @@ use clap::builder::styling::Styles;
 use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
-use crate::commands::{bench, completions, cp, create, doctor, exec, logs, man, mcp, ps, run, stop, tools};
+use crate::commands::{bench, completions, cp, create, doctor, exec, logs, man, mcp, ps, run, serve, stop, tools};
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
@@ -53,6 +53,7 @@ impl Cli {
             Command::Exec(arguments) => arguments.write_to(&mut written),
             Command::Mcp(arguments) => arguments.write_to(&mut written),
             Command::Tools(arguments) => arguments.write_to(&mut written),
+            Command::Serve(arguments) => arguments.write_to(&mut written),
             Command::Cp(_)
             | Command::Ps(_)
             | Command::Logs(_)
@@ -76,6 +77,7 @@ pub enum Command {
     Logs(logs::Arguments),
     Stop(stop::Arguments),
     Mcp(mcp::Arguments),
+    Serve(serve::Arguments),
     Tools(tools::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
@@ -95,6 +97,7 @@ impl Command {
             Self::Stop(arguments) => stop::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Tools(arguments) => tools::run(arguments, config),
+            Self::Serve(arguments) => serve::run(arguments, config),
             Self::Doctor(arguments) => doctor::run(arguments, config),
             Self::Bench(arguments) => bench::run(arguments, config),
             Self::Completions(arguments) => completions::run(arguments),
@@ -113,6 +116,7 @@ impl Command {
             | Self::Stop(_)
             | Self::Mcp(_)
             | Self::Tools(_)
+            | Self::Serve(_)
             | Self::Doctor(_)
             | Self::Bench(_)
             | Self::Completions(_)

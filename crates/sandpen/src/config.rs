@@ -12,6 +12,7 @@ use std::time::Duration;
 use sandbox::{Environment, Error, Image, Layer, Lifetime, Limits, Quota, Result};
 use tools::{Ceiling, Selection, Toolset};
 
+pub use self::http::HttpConfig;
 pub use self::key::Key;
 use self::key::Shape;
 pub use self::written::{Origin, Written};
@@ -22,6 +23,7 @@ use crate::{suggest, time};
 pub mod env;
 pub mod file;
 pub mod flags;
+pub mod http;
 pub mod key;
 pub mod written;
 
@@ -37,6 +39,7 @@ pub struct Config {
     pub verbose: bool,
     pub sandbox: SandboxConfig,
     pub server: ServerConfig,
+    pub http: HttpConfig,
 }
 
 /// What a server offers, and what it tells of itself.
@@ -93,6 +96,7 @@ impl Default for Config {
                 opened: Vec::new(),
                 log: LogLevel::Warn,
             },
+            http: HttpConfig::default(),
         }
     }
 }
@@ -140,6 +144,8 @@ impl Config {
             Key::Tools => self.server.selection.tools.clear(),
             Key::ExcludeTools => self.server.selection.exclude.clear(),
             Key::AllowPath => self.server.opened.clear(),
+            Key::AllowedHosts => self.http.allowed_hosts.clear(),
+            Key::AllowedOrigins => self.http.allowed_origins.clear(),
             Key::Engine
             | Key::StateDir
             | Key::Json
@@ -162,7 +168,10 @@ impl Config {
             | Key::MaxCpus
             | Key::MaxProcesses
             | Key::MaxDisk
-            | Key::Log => {}
+            | Key::Log
+            | Key::Listen
+            | Key::MaxBody
+            | Key::NoLegacySse => {}
         }
     }
 
@@ -204,6 +213,11 @@ impl Config {
             Key::MaxProcesses => self.server.ceiling.processes = number(value)?,
             Key::MaxDisk => self.server.ceiling.disk = value.parse()?,
             Key::Log => self.server.log = value.parse()?,
+            Key::Listen => self.http.listen = http::address(value)?,
+            Key::AllowedHosts => self.http.allowed_hosts.push(value.parse()?),
+            Key::AllowedOrigins => self.http.allowed_origins.push(value.parse()?),
+            Key::MaxBody => self.http.max_body = http::body_size(value)?,
+            Key::NoLegacySse => self.http.legacy_sse = !truth(value)?,
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 use http::{Method, StatusCode};
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, ErrorKind, Owner, Result};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -40,22 +40,24 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// All routes behind their checks.
-pub fn routes(protocol: Router, access: Access, drain: &Drain) -> Router {
+pub fn routes(protocol: Router, access: Access, owner: Owner, drain: &Drain) -> Router {
     protocol
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready).with_state(drain.clone()))
         .fallback(async || answer::not_found())
         .method_not_allowed_fallback(async || answer::method_not_allowed())
-        .layer(middleware::from_fn_with_state(Gate { access, drain: drain.clone() }, gate))
+        .layer(middleware::from_fn_with_state(Gate { access, owner, drain: drain.clone() }, gate))
 }
 
 #[derive(Clone, Debug)]
 struct Gate {
     access: Access,
+    /// Whoever gets in is this one.
+    owner: Owner,
     drain: Drain,
 }
 
-async fn gate(State(gate): State<Gate>, request: Request, next: Next) -> Response {
+async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let caller = match gate.access.admit(request.uri(), request.headers()) {
         Ok(caller) => caller,
         Err(refusal) => {
@@ -65,8 +67,9 @@ async fn gate(State(gate): State<Gate>, request: Request, next: Next) -> Respons
     };
     // A client that asks for something is waited for at the end; one that only listens is not.
     let going = (request.method() == Method::POST).then(|| gate.drain.going());
+    request.extensions_mut().insert(gate.owner);
     let mut response =
-        if cors::is_options(request.method()) { cors::options(request.headers()) } else { next.run(request).await };
+        if request.method() == Method::OPTIONS { cors::options(request.headers()) } else { next.run(request).await };
     if let Caller::Page(origin) = caller {
         cors::show_to(origin, &mut response);
     }

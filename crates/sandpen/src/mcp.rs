@@ -3,18 +3,24 @@
 //! The only place that names the MCP library. What leaves it, towards the tools and the service, is ours.
 
 pub mod adapter;
+pub mod http;
 pub mod setup;
+pub mod sse;
 pub mod stdio;
 
 mod answer;
+mod batch;
 mod connection;
 mod era;
 mod errors;
+mod events;
 mod guard;
 mod ledger;
 mod lines;
 mod outbox;
 mod progress;
+mod refusal;
+mod sessions;
 mod subscriptions;
 mod tasks;
 mod wire;

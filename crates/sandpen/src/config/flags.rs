@@ -225,6 +225,43 @@ impl ServerFlags {
     }
 }
 
+/// How a server is reached.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Network")]
+pub struct HttpFlags {
+    /// Where to listen, on this machine only; port 0 takes a free one [default: 127.0.0.1:8228]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+
+    /// Answer to these host names too, for a proxy in front
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    allowed_hosts: Vec<String>,
+
+    /// Let web pages of these origins use the server: https://app.example.com, http://localhost:6274
+    #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
+    allowed_origins: Vec<String>,
+
+    /// The largest request [default: 32M]
+    #[arg(long, value_name = "SIZE")]
+    max_body: Option<String>,
+
+    /// Leave out /sse, the transport of clients from before 2025
+    #[arg(long)]
+    no_legacy_sse: bool,
+}
+
+impl HttpFlags {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::Listen, &self.listen);
+        push(written, Key::AllowedHosts, &self.allowed_hosts);
+        push(written, Key::AllowedOrigins, &self.allowed_origins);
+        push(written, Key::MaxBody, &self.max_body);
+        if self.no_legacy_sse {
+            written.push(Key::NoLegacySse, "true");
+        }
+    }
+}
+
 fn push<'a>(written: &mut Written, key: Key, values: impl IntoIterator<Item = &'a String>) {
     for value in values {
         written.push(key, value);

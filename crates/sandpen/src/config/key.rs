@@ -62,6 +62,11 @@ keys! {
     MaxProcesses, "max_processes", One;
     MaxDisk, "max_disk", One;
     Log, "log", One;
+    Listen, "listen", One;
+    AllowedHosts, "allowed_hosts", List;
+    AllowedOrigins, "allowed_origins", List;
+    MaxBody, "max_body", One;
+    NoLegacySse, "no_legacy_sse", One;
 }
 
 impl Key {

@@ -9,7 +9,7 @@ use http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
     ACCESS_CONTROL_REQUEST_METHOD, ALLOW, VARY,
 };
-use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderValue, StatusCode};
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
 
@@ -50,11 +50,6 @@ pub fn show_to(origin: HeaderValue, response: &mut Response) {
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     headers.append(VARY, HeaderValue::from_static("Origin"));
-}
-
-/// Whether a browser asks in advance.
-pub fn is_options(method: &Method) -> bool {
-    method == Method::OPTIONS
 }
 
 fn allowed_headers(headers: &HeaderMap) -> HeaderValue {

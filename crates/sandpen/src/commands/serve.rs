@@ -1,0 +1,131 @@
+//! `sandpen serve`: tools for MCP clients, over HTTP.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use sandbox::{Owner, Result};
+use serde::Serialize;
+
+use crate::cli::examples;
+use crate::config::flags::{EnvFlag, HttpFlags, LifetimeFlags, SandboxFlags, ServerFlags, TimeoutFlag};
+use crate::config::{Config, Written};
+use crate::exit::Exit;
+use crate::http::access::Access;
+use crate::http::body::Bodies;
+use crate::http::drain::{Drain, GRACE};
+use crate::http::{self, listener};
+use crate::mcp::adapter::{Adapter, Callers};
+use crate::mcp::{self, setup};
+use crate::output::{self, Audience};
+use crate::signals::{Heard, Signals};
+use crate::{log, wiring};
+
+/// Serve MCP clients over HTTP, on this machine
+///
+/// The address is /mcp, for clients since 2025, and /sse for older ones. Nobody is asked who they are, so only this
+/// machine can be served; web pages are refused unless --allowed-origins names them. The first Ctrl-C or SIGTERM
+/// finishes what goes on, within 10 s; the second ends at once.
+#[derive(Args, Debug)]
+#[command(after_help = examples(&[
+    ("sandpen serve", "at http://127.0.0.1:8228/mcp"),
+    ("claude mcp add --transport http sandpen http://127.0.0.1:8228/mcp", "connect Claude Code to it"),
+    ("sandpen serve --listen 127.0.0.1:0 --json", "at a free port, which the first line of output names"),
+]))]
+pub struct Arguments {
+    #[command(flatten)]
+    http: HttpFlags,
+
+    #[command(flatten)]
+    server: ServerFlags,
+
+    #[command(flatten)]
+    sandbox: SandboxFlags,
+
+    #[command(flatten)]
+    lifetime: LifetimeFlags,
+
+    #[command(flatten)]
+    timeout: TimeoutFlag,
+
+    #[command(flatten)]
+    env: EnvFlag,
+}
+
+impl Arguments {
+    pub fn write_to(&self, written: &mut Written) {
+        self.http.write_to(written);
+        self.server.write_to(written);
+        self.sandbox.write_to(written);
+        self.lifetime.write_to(written);
+        self.timeout.write_to(written);
+        self.env.write_to(written);
+    }
+}
+
+#[derive(Serialize)]
+struct Listening {
+    url: String,
+    sse_url: Option<String>,
+}
+
+pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
+    log::start(config.server.log);
+    wiring::block_on(async {
+        let mut signals = Signals::listen()?;
+        // Before the engine: an address that is taken must not cost one.
+        let listener = http::bind(config.http.listen).await?;
+        let address = listener.local_addr().unwrap_or(config.http.listen);
+        let adapter = setup::adapter(&config, Callers::OfRequest).await?;
+        let drain = Drain::default();
+        let bodies = Bodies::new(config.http.max_body);
+        let mut protocol = mcp::http::routes(per_session(&adapter), bodies.clone(), &drain);
+        if config.http.legacy_sse {
+            protocol = protocol.merge(mcp::sse::routes(per_session(&adapter), bodies, &drain));
+        }
+        let access = Access::new(address, &config.http.allowed_hosts, &config.http.allowed_origins);
+        let routes = http::routes(protocol, access, Owner::local(), &drain);
+        announce(&config, address);
+        let ((), exit) = tokio::join!(listener::serve(listener, routes, &drain), end(&mut signals, &drain));
+        adapter.shut_down().await?;
+        Ok(exit)
+    })
+}
+
+fn per_session(adapter: &Adapter) -> impl Fn() -> Adapter + use<> {
+    let adapter = adapter.clone();
+    move || adapter.for_session()
+}
+
+/// From the first signal on: finish what goes on, unless it takes too long or somebody insists.
+async fn end(signals: &mut Signals, drain: &Drain) -> Exit {
+    let first = ending(signals).await;
+    drain.begin();
+    let exit = tokio::select! {
+        () = drain.idle() => Exit::SUCCESS,
+        () = tokio::time::sleep(GRACE) => Exit::signal(first),
+        second = ending(signals) => Exit::signal(second),
+    };
+    drain.finish();
+    exit
+}
+
+async fn ending(signals: &mut Signals) -> sandbox::Signal {
+    loop {
+        match signals.next().await {
+            Heard::End(signal) => return signal,
+            Heard::Resized => {}
+        }
+    }
+}
+
+fn announce(config: &Config, address: SocketAddr) {
+    let url = format!("http://{address}/mcp");
+    let sse_url = config.http.legacy_sse.then(|| format!("http://{address}/sse"));
+    match Audience::new(config.json) {
+        Audience::Program => output::object(&Listening { url, sse_url }),
+        Audience::Person => {
+            let hint = format!("connect a client, for example: claude mcp add --transport http sandpen {url}");
+            output::note(&format!("listening on {url}"), Some(&hint));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Settings of the HTTP server.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use sandbox::{ByteSize, Error, Result};
+
+use crate::http::access::{AllowedHost, AllowedOrigin};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpConfig {
+    pub listen: SocketAddr,
+    /// Besides the loopback names.
+    pub allowed_hosts: Vec<AllowedHost>,
+    /// Besides the server's own.
+    pub allowed_origins: Vec<AllowedOrigin>,
+    pub max_body: ByteSize,
+    pub legacy_sse: bool,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8228)),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            // A file of some 20 MiB in base64.
+            max_body: ByteSize::mebibytes(32),
+            legacy_sse: true,
+        }
+    }
+}
+
+/// An address, a port, or `localhost` with one.
+pub fn address(text: &str) -> Result<SocketAddr> {
+    let port = text.strip_prefix("localhost:").unwrap_or(text);
+    if let Ok(port) = port.parse::<u16>() {
+        return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    }
+    text.parse().map_err(|_| {
+        Error::invalid_input(format!("{text:?} is not an address to listen on"))
+            .with_hint("write 127.0.0.1:8228, [::1]:8228 or 8228")
+    })
+}
+
+pub fn body_size(text: &str) -> Result<ByteSize> {
+    let size: ByteSize = text.parse()?;
+    let (least, most) = (ByteSize::mebibytes(1), ByteSize::mebibytes(1024));
+    if size < least || size > most {
+        return Err(Error::invalid_input(format!("a request can be as large as {least} to {most}")));
+    }
+    Ok(size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_may_be_short() {
+        for (text, expected) in [
+            ("127.0.0.1:80", "127.0.0.1:80"),
+            ("[::1]:80", "[::1]:80"),
+            ("0", "127.0.0.1:0"),
+            ("localhost:8228", "127.0.0.1:8228"),
+            ("0.0.0.0:1", "0.0.0.0:1"),
+        ] {
+            assert_eq!(address(text).unwrap(), expected.parse().unwrap(), "{text}");
+        }
+        for text in ["", "example.com:80", "127.0.0.1", "99999", "::1:80:x"] {
+            assert!(address(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_has_a_sensible_size() {
+        assert!(body_size("1k").is_err());
+        assert!(body_size("2G").is_err());
+        assert_eq!(body_size("64M").unwrap().bytes(), 64 << 20);
+    }
+}

@@ -1,0 +1,219 @@
+//! Streamable HTTP: one address for all revisions since 2025-03-26, with sessions before 2026-07-28 and without since.
+//!
+//! The library does the protocol. Around it stands what it leaves open: bodies, batches, statuses, and the shape of
+//! refusals.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream, SelectAll};
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt, Full};
+use rmcp::ServerHandler;
+use rmcp::model::{ClientJsonRpcMessage, ErrorCode, GetExtensions, JsonRpcMessage, ProtocolVersion};
+use rmcp::transport::streamable_http_server::{
+    SessionId, SessionManager, StreamableHttpServerConfig, StreamableHttpService,
+};
+
+use super::batch::{self, Item};
+use super::events;
+use super::refusal::{self, refusal};
+use super::sessions::Sessions;
+use crate::http::answer;
+use crate::http::body::Bodies;
+use crate::http::drain::Drain;
+
+const SESSION_ID: &str = "mcp-session-id";
+
+/// The routes, with a handler for each session and each request that stands by itself.
+pub fn routes<H: ServerHandler>(
+    handler: impl Fn() -> H + Send + Sync + 'static,
+    bodies: Bodies,
+    drain: &Drain,
+) -> Router {
+    let sessions = Arc::new(Sessions::new());
+    // Hosts and origins are checked for all routes alike, before any of them is asked; bodies come here as a whole.
+    let mut config = StreamableHttpServerConfig::default()
+        .disable_allowed_hosts()
+        .with_sse_keep_alive(Some(events::KEEP_ALIVE))
+        .with_cancellation_token(drain.over().clone());
+    config.max_request_body_bytes = usize::MAX;
+    let service = StreamableHttpService::new(move || Ok(handler()), sessions.clone(), config);
+    let endpoint = Endpoint { service, sessions, bodies, drain: drain.clone() };
+    Router::new().route("/mcp", post(accept::<H>).get(listen::<H>).delete(end::<H>)).with_state(endpoint)
+}
+
+struct Endpoint<H> {
+    service: StreamableHttpService<H, Sessions>,
+    sessions: Arc<Sessions>,
+    bodies: Bodies,
+    drain: Drain,
+}
+
+impl<H> Clone for Endpoint<H> {
+    fn clone(&self) -> Self {
+        Self {
+            service: self.service.clone(),
+            sessions: self.sessions.clone(),
+            bodies: self.bodies.clone(),
+            drain: self.drain.clone(),
+        }
+    }
+}
+
+async fn accept<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, request: Request) -> Response {
+    if !is_json(request.headers()) {
+        return refusal::wrong_content_type();
+    }
+    let (parts, body) = request.into_parts();
+    let body = match endpoint.bodies.read(body).await {
+        Ok(body) => body,
+        Err(unread) => return refusal::unread(unread),
+    };
+    if batch::looks_like_batch(&body.bytes) {
+        return endpoint.batch(parts, &body.bytes).await;
+    }
+    let request = Request::from_parts(parts, Full::new(body.bytes.clone()));
+    let response = endpoint.service.handle(request).await;
+    match response.status() {
+        // The content type was right: this is how the library says that it cannot read the message.
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => refusal::unreadable(&body.bytes),
+        StatusCode::INTERNAL_SERVER_ERROR if endpoint.sessions.is_full() => refusal::too_many_sessions(),
+        _ => in_our_shape(response.into_response()).await,
+    }
+}
+
+async fn listen<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, request: Request) -> Response {
+    in_our_shape(endpoint.service.handle(request).await.into_response()).await
+}
+
+async fn end<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, request: Request) -> Response {
+    let known = session_id(request.headers()).is_none_or(|id| endpoint.sessions.has(id));
+    let mut response = endpoint.service.handle(request).await.into_response();
+    match response.status() {
+        StatusCode::ACCEPTED if !known => refusal::no_session(),
+        StatusCode::ACCEPTED => {
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            response
+        }
+        _ => in_our_shape(response).await,
+    }
+}
+
+impl<H: ServerHandler> Endpoint<H> {
+    /// Everything that asks for an answer gets it on one stream, each as soon as it is there.
+    async fn batch(&self, parts: Parts, body: &[u8]) -> Response {
+        let Some(id) = session_id(&parts.headers) else {
+            return refusal::invalid_request("a batch needs a session of revision 2025-03-26");
+        };
+        if !self.sessions.has(id) {
+            return refusal::no_session();
+        }
+        if self.sessions.version(id) != Some(ProtocolVersion::V_2025_03_26) {
+            return refusal::invalid_request("this session's revision of the protocol has no batches");
+        }
+        let items = match batch::split(body) {
+            Ok(items) => items,
+            Err(no) => return refusal(StatusCode::BAD_REQUEST, None, no.code(), no.message()),
+        };
+        let id: SessionId = id.into();
+        let mut answers = SelectAll::new();
+        for item in items {
+            match self.deliver(&id, &parts, item).await {
+                Ok(Some(answer)) => answers.push(answer),
+                Ok(None) => {}
+                Err(response) => return response,
+            }
+        }
+        if answers.is_empty() {
+            return StatusCode::ACCEPTED.into_response();
+        }
+        events::response(answers, self.drain.over().clone())
+    }
+
+    async fn deliver(
+        &self,
+        id: &SessionId,
+        parts: &Parts,
+        item: Item,
+    ) -> Result<Option<BoxStream<'static, Event>>, Response> {
+        let failed = |error: super::sessions::SessionFailure| {
+            tracing::warn!(%error, "a message of a batch did not reach its session");
+            refusal::internal()
+        };
+        let mut message = match item {
+            Item::Refused(answer) => {
+                return Ok(Some(stream::iter(events::message(&answer)).boxed()));
+            }
+            Item::Message(message) => *message,
+        };
+        tag(&mut message, parts);
+        if !matches!(message, JsonRpcMessage::Request(_)) {
+            self.sessions.accept_message(id, message).await.map_err(failed)?;
+            return Ok(None);
+        }
+        let answers = self.sessions.create_stream(id, message).await.map_err(failed)?;
+        // Without the ids of events: they would let a client resume a part of the stream and lose the rest.
+        let answers = answers.filter_map(async |event| event.message.as_deref().and_then(events::message));
+        Ok(Some(answers.boxed()))
+    }
+}
+
+/// As the library does with single messages, so that the handler knows who asks.
+pub fn tag(message: &mut ClientJsonRpcMessage, parts: &Parts) {
+    match message {
+        JsonRpcMessage::Request(request) => {
+            request.request.extensions_mut().insert(parts.clone());
+        }
+        JsonRpcMessage::Notification(notification) => {
+            notification.notification.extensions_mut().insert(parts.clone());
+        }
+        JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
+    }
+}
+
+/// Parameters may follow.
+pub fn is_json(headers: &HeaderMap) -> bool {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = value.split(';').next().unwrap_or_default().trim();
+    media_type.eq_ignore_ascii_case("application/json")
+}
+
+fn session_id(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION_ID).and_then(|value| value.to_str().ok())
+}
+
+/// The library's refusals are plain text, and those of its own mistakes say what it was doing.
+async fn in_our_shape(response: Response) -> Response {
+    let status = response.status();
+    let is_text = response.headers().get(CONTENT_TYPE).is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
+    if !(status.is_client_error() || status.is_server_error()) || !is_text {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let text = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mut shaped = match status {
+        StatusCode::INTERNAL_SERVER_ERROR => {
+            tracing::warn!(%text, "the protocol library failed");
+            refusal::internal()
+        }
+        StatusCode::NOT_FOUND => refusal::no_session(),
+        StatusCode::METHOD_NOT_ALLOWED => answer::method_not_allowed(),
+        _ => refusal(status, None, ErrorCode::INVALID_REQUEST, &text),
+    };
+    *shaped.status_mut() = status;
+    for (name, value) in &parts.headers {
+        if !shaped.headers().contains_key(name) {
+            shaped.headers_mut().insert(name, value.clone());
+        }
+    }
+    shaped
+}

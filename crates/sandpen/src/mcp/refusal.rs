@@ -1,0 +1,85 @@
+//! Errors of the protocol as whole HTTP answers, for requests that never become one.
+
+use axum::response::Response;
+use http::StatusCode;
+use rmcp::model::ErrorCode;
+use serde_json::{Value, json};
+
+use crate::http::answer;
+use crate::http::body::Unread;
+
+/// What SDKs use for a session that is over; the specification gives it only a status.
+const SESSION_NOT_FOUND: ErrorCode = ErrorCode(-32001);
+
+/// The id is left out, as the protocol wants it, when it is not known.
+pub fn refusal(status: StatusCode, id: Option<&Value>, code: ErrorCode, message: &str) -> Response {
+    let mut error = json!({ "jsonrpc": "2.0", "error": { "code": code.0, "message": message } });
+    if let Some(id) = id {
+        error["id"] = id.clone();
+    }
+    answer::json(status, &error)
+}
+
+pub fn invalid_request(message: &str) -> Response {
+    refusal(StatusCode::BAD_REQUEST, None, ErrorCode::INVALID_REQUEST, message)
+}
+
+pub fn no_session() -> Response {
+    let message = "there is no such session; begin a new one";
+    refusal(StatusCode::NOT_FOUND, None, SESSION_NOT_FOUND, message)
+}
+
+pub fn too_many_sessions() -> Response {
+    let message = "there are too many sessions; end one or come back later";
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    answer::retry_soon(refusal(status, None, ErrorCode::INTERNAL_ERROR, message))
+}
+
+/// The session takes nothing more for now.
+pub fn busy() -> Response {
+    let message = "the session has too much to do; come back later";
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    answer::retry_soon(refusal(status, None, ErrorCode::INTERNAL_ERROR, message))
+}
+
+pub fn internal() -> Response {
+    refusal(StatusCode::INTERNAL_SERVER_ERROR, None, ErrorCode::INTERNAL_ERROR, "the server made a mistake")
+}
+
+pub fn wrong_content_type() -> Response {
+    let message = "the content type must be application/json";
+    refusal(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, ErrorCode::INVALID_REQUEST, message)
+}
+
+pub fn unread(unread: Unread) -> Response {
+    let (status, message) = match unread {
+        Unread::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "the request is too large"),
+        Unread::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, "too many large requests at once; come back later"),
+        Unread::TooSlow => (StatusCode::REQUEST_TIMEOUT, "the request took too long to arrive"),
+        Unread::Broken => (StatusCode::BAD_REQUEST, "the request did not arrive as a whole"),
+    };
+    let response = refusal(status, None, ErrorCode::INVALID_REQUEST, message);
+    match unread {
+        Unread::NoRoom => answer::retry_soon(response),
+        Unread::TooLarge | Unread::TooSlow | Unread::Broken => response,
+    }
+}
+
+/// Why the library could not read a message: it is no JSON, or it is not one that this protocol has.
+pub fn unreadable(bytes: &[u8]) -> Response {
+    match serde_json::from_slice::<Value>(bytes) {
+        Err(_) => {
+            let message = "the request is not JSON, or is nested too deeply";
+            refusal(StatusCode::BAD_REQUEST, None, ErrorCode::PARSE_ERROR, message)
+        }
+        Ok(value) => {
+            let message = "the request is not a JSON-RPC 2.0 message";
+            refusal(StatusCode::BAD_REQUEST, id_of(&value), ErrorCode::INVALID_REQUEST, message)
+        }
+    }
+}
+
+/// The id to repeat, if it could be one.
+fn id_of(message: &Value) -> Option<&Value> {
+    message.get("id").filter(|id| id.is_string() || id.is_number())
+}
