@@ -3,6 +3,7 @@
 //! No dependency on the product's crates: when those do not build, this still runs, says so, and counts it as a failure.
 
 mod bench;
+mod clients;
 mod prepare;
 mod process;
 mod stage;

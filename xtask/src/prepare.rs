@@ -15,6 +15,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("newuidmap", "uidmap", "sandboxes of ordinary users get a single user id"),
     ("useradd", "passwd", "no ordinary user can be made for the runs without privilege"),
     ("python3", "python3-minimal", "behaviour that needs an interpreter is skipped"),
+    ("npm", "npm", "MCP clients that run on Node are skipped"),
     ("bwrap", "bubblewrap", "speed is not compared with bubblewrap"),
 ];
 

@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use std::{fs, os::unix::fs::PermissionsExt};
 
+use crate::clients::{self, Trouble};
 use crate::prepare::{self, Delegated, TestUser};
 use crate::process::{is_installed, is_root};
 use crate::root;
@@ -36,6 +37,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
     Stage { name: "engine-native-ordinary-user", run: engine_native_ordinary_user },
     Stage { name: "command-line", run: |_| integration_tests("sandpen") },
+    Stage { name: "clients", run: mcp_clients },
     Stage { name: "escape", run: |_| weakened("escape") },
     Stage { name: "escape-ordinary-user", run: escape_ordinary_user },
     Stage { name: "cycles", run: |_| weakened("cycles") },
@@ -157,6 +159,29 @@ fn tests_of(package: &str, more: &[&str]) -> Outcome {
 
 fn integration_tests(package: &str) -> Outcome {
     tests_of(package, &["--test", "*"])
+}
+
+/// Real clients on the real program, and the conformance suite on a build with its fixtures beside it.
+fn mcp_clients(_: &Machine) -> Outcome {
+    let mut sum = Tally::default();
+    for trouble in clients::install() {
+        match trouble {
+            Trouble::Missing(why) => println!("MISSING: {why}"),
+            Trouble::Broken(why) => {
+                println!("not installed: {why}");
+                sum.add(Tally::FAILED);
+            }
+        }
+    }
+    for what in [&["--bin", "sandpen"][..], &["--bin", "sandpen-conformance", "--features", "conformance"]] {
+        let mut build = cargo(&["build", "--package", "sandpen"]);
+        if run(build.args(what), Counting::ExitCode, 15 * MINUTE) == Tally::FAILED {
+            return Outcome::Ran(Tally::FAILED);
+        }
+    }
+    let mut command = cargo(&["test", "--package", "sandpen-tests", "--test", "clients"]);
+    sum.add(run(&mut command, Counting::ResultLines, 15 * MINUTE));
+    Outcome::Ran(sum)
 }
 
 /// Programs that may take a wall away to see their check fail. They are never built together with the product, because
