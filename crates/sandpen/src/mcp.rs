@@ -3,6 +3,7 @@
 //! The only place that names the MCP library. What leaves it, towards the tools and the service, is ours.
 
 pub mod adapter;
+pub mod customer;
 pub mod http;
 pub mod setup;
 pub mod sse;

@@ -3,15 +3,18 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use sandbox::{
     Error, ExecRequest, ExecStatus, Layer, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec,
 };
+use serde_json::json;
 
 use super::bundle::Bundle;
 use super::program::{ask, time};
 use crate::config::Config;
+use crate::mcp::customer::Customer;
 use crate::wiring;
 
 const PRINT: &str = "print(1)";
@@ -57,6 +60,7 @@ rows! {
     BarePython, "bare-python", Python, "python3 -c 'print(1)', no sandbox";
     SandboxPython, "sandbox-python", Python, "fresh sandbox, cold Python, through the service";
     SparePython, "spare-python", Python, "the same, sandbox made ahead";
+    McpPython, "mcp-python", Python, "run_code over MCP stdio, as the client sees it";
     RunPython, "run-python", Python, "sandpen run python, as a program";
     BubblewrapPython, "bwrap-python", Python, "bubblewrap: namespaces and file tree, no limits, no filter";
     CrunPython, "crun-python", Python, "crun run, without a user namespace";
@@ -84,6 +88,8 @@ pub struct Setting {
     allow_missing: BTreeSet<Layer>,
     standing: SandboxId,
     bundle: Bundle,
+    /// Started when it is first needed.
+    customer: OnceLock<Customer>,
 }
 
 impl Setting {
@@ -99,7 +105,19 @@ impl Setting {
         let bundle = Bundle::make(python.as_deref().ok(), prefix.as_deref())?;
         let state_dir = config.state_dir()?.to_owned();
         let allow_missing = config.allow_missing.clone();
-        Ok(Self { service, keeping, owner, python, prefix, ourselves, state_dir, allow_missing, standing, bundle })
+        Ok(Self {
+            service,
+            keeping,
+            owner,
+            python,
+            prefix,
+            ourselves,
+            state_dir,
+            allow_missing,
+            standing,
+            bundle,
+            customer: OnceLock::new(),
+        })
     }
 
     pub async fn clear_away(self) -> Result<()> {
@@ -131,14 +149,35 @@ impl Setting {
                 self.service.stop(&self.owner, &id).await?;
                 Ok(started.elapsed())
             }
-            Row::RunPython => {
-                let mut command = Command::new(&self.ourselves);
-                command.arg("--state-dir").arg(&self.state_dir);
-                for layer in &self.allow_missing {
-                    command.args(["--allow-missing", layer.as_str()]);
-                }
-                time(command.args(["run", "python", PRINT]), "1\n")
+            Row::RunPython => time(self.ourselves().args(["run", "python", PRINT]), "1\n"),
+            Row::McpPython => self.call(),
+        }
+    }
+
+    fn ourselves(&self) -> Command {
+        let mut command = Command::new(&self.ourselves);
+        command.arg("--state-dir").arg(&self.state_dir);
+        for layer in &self.allow_missing {
+            command.args(["--allow-missing", layer.as_str()]);
+        }
+        command
+    }
+
+    /// From the first byte of the request to the last of the answer, in a sandbox of its own each time.
+    fn call(&self) -> Result<Duration> {
+        let customer = match self.customer.get() {
+            Some(customer) => customer,
+            None => {
+                let customer = Customer::begin(self.ourselves().arg("mcp"))?;
+                self.customer.get_or_init(|| customer)
             }
+        };
+        let started = Instant::now();
+        let result = customer.call("run_code", json!({ "language": "python", "code": PRINT }))?;
+        let took = started.elapsed();
+        match result["stdout"].as_str() {
+            Some("1\n") => Ok(took),
+            Some(_) | None => Err(Error::unavailable(format!("it printed {}", result["stdout"]))),
         }
     }
 
