@@ -9,6 +9,7 @@ use sandpen::attach::Screen;
 use sandpen::cli::Cli;
 use sandpen::config::{Config, Key};
 use sandpen::time::spoken;
+use tools::{Catalog, Policy, Selection, Toolset};
 
 use crate::checks;
 
@@ -21,8 +22,12 @@ pub fn table(name: &str) -> Option<String> {
         "layers" => Some(layers()),
         "limits" => Some(limits()),
         "packages" => Some(packages()),
-        "run-options" => Some(run_options()),
+        "run-options" => Some(options_of("run")),
+        "serve-options" => Some(own_options_of("serve", "mcp")),
+        "mcp-options" => Some(options_of("mcp")),
         "settings" => Some(settings()),
+        "tools" => Some(tools()),
+        "toolsets" => Some(toolsets()),
         _ => None,
     }
 }
@@ -144,11 +149,53 @@ fn commands() -> String {
     markdown(["Command", "Does"], rows)
 }
 
-fn run_options() -> String {
+fn options_of(command: &str) -> String {
     let root = built();
-    let run = root.find_subcommand("run").expect("there is a command run");
-    let options = run.get_arguments().filter(|argument| argument.get_long().is_some_and(|long| long != "help"));
+    let command = root.find_subcommand(command).expect("there is such a command");
+    let options = command.get_arguments().filter(|argument| argument.get_long().is_some_and(|long| long != "help"));
     markdown(["Option", "Does"], options.map(|option| [spelled(option), help(option)]))
+}
+
+/// Those that another command does not have.
+fn own_options_of(command: &str, other: &str) -> String {
+    let root = built();
+    let options = |name| root.find_subcommand(name).expect("there is such a command").get_arguments();
+    let known: Vec<_> = options(other).map(Arg::get_id).collect();
+    let own = options(command).filter(|argument| !known.contains(&argument.get_id()));
+    markdown(["Option", "Does"], own.map(|option| [spelled(option), help(option)]))
+}
+
+/// With copy_files, which is there when a directory was opened.
+fn catalog() -> Catalog {
+    let policy = Policy { roots: vec!["DIR".to_owned()], ..Policy::default() };
+    Catalog::new(&policy, &Selection::default()).expect("everything is selected")
+}
+
+fn tools() -> String {
+    let catalog = catalog();
+    let rows = catalog.tools().iter().map(|tool| {
+        let arguments = tool.arguments().into_iter().map(|argument| {
+            if argument.required { format!("**`{}`**", argument.name) } else { format!("`{}`", argument.name) }
+        });
+        let read_only = if tool.hints.read_only { "yes" } else { "–" };
+        [
+            format!("`{}`", tool.name),
+            tool.title.to_owned(),
+            arguments.collect::<Vec<_>>().join(", "),
+            read_only.to_owned(),
+        ]
+    });
+    markdown(["Tool", "Does", "Arguments, those needed in bold", "Read-only"], rows)
+}
+
+fn toolsets() -> String {
+    let catalog = catalog();
+    let rows = Toolset::ALL.map(|toolset| {
+        let tools = catalog.tools().iter().filter(|tool| tool.toolset == toolset);
+        let names: Vec<_> = tools.map(|tool| format!("`{}`", tool.name)).collect();
+        [format!("`{}`", toolset.as_str()), names.join(", ")]
+    });
+    markdown(["Toolset", "Tools"], rows)
 }
 
 fn settings() -> String {
