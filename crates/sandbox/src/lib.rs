@@ -31,7 +31,7 @@ pub use job::{
     IdempotencyKey, JobChunk, JobFailure, JobFile, JobOutput, JobPlace, JobRequest, JobResult, JobStatus, JobStream,
     JobWork,
 };
-pub use output::{CappedOutput, OutputCaps};
+pub use output::{CappedOutput, OutputCaps, TextPieces};
 pub use path::GuestPath;
 pub use runner::{RunCode, Runner, Runners};
 pub use service::{

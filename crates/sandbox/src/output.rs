@@ -109,6 +109,38 @@ impl CappedOutput {
     }
 }
 
+/// Turns pieces of a stream into text, although a piece may end in the middle of a character.
+#[derive(Clone, Debug, Default)]
+pub struct TextPieces {
+    /// The start of a character whose rest has not come.
+    pending: Vec<u8>,
+}
+
+impl TextPieces {
+    /// The text that is whole by now. Bytes that are not UTF-8 are replaced.
+    pub fn push(&mut self, bytes: &[u8]) -> String {
+        self.pending.extend_from_slice(bytes);
+        let unfinished = match self.pending.utf8_chunks().last() {
+            Some(last) if is_start_of_a_character(last.invalid()) => last.invalid().len(),
+            Some(_) | None => 0,
+        };
+        let rest = self.pending.split_off(self.pending.len() - unfinished);
+        let text = String::from_utf8_lossy(&self.pending).into_owned();
+        self.pending = rest;
+        text
+    }
+
+    /// What is left when no more comes.
+    pub fn finish(self) -> String {
+        String::from_utf8_lossy(&self.pending).into_owned()
+    }
+}
+
+/// Whether these bytes, which are the last and not valid by themselves, could become a character with more to come.
+fn is_start_of_a_character(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,6 +189,21 @@ mod tests {
                     all.extend(bytes);
                 }
                 assert_eq!((all, gaps, offset), (output.bytes(), output.dropped(), 256), "{head} {tail} {most}");
+            }
+        }
+    }
+
+    #[test]
+    fn text_in_pieces_is_the_text_however_it_is_cut() {
+        let text = "aé€😀 \u{301}x\n".as_bytes();
+        let broken = [b"\xff a\xe2\x82 b\xf0\x9f".as_slice(), text, b"\xe2"].concat();
+        for bytes in [text, &broken] {
+            for size in 1..=bytes.len() {
+                let mut pieces = TextPieces::default();
+                let mut joined: String = bytes.chunks(size).map(|piece| pieces.push(piece)).collect();
+                assert!(pieces.pending.len() < 4);
+                joined.push_str(&pieces.finish());
+                assert_eq!(joined, String::from_utf8_lossy(bytes), "in pieces of {size}");
             }
         }
     }

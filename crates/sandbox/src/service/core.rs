@@ -60,7 +60,7 @@ impl Core {
             clock: Clock::start(),
             events: OnceLock::new(),
             slots: Slots::new(settings.create_slots, settings.create_queue),
-            jobs: Jobs::default(),
+            jobs: Jobs::new(settings.create_queue),
             kept: Kept::new(settings.jobs),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),

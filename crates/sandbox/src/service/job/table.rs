@@ -4,24 +4,32 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Semaphore;
+
 use super::{Job, JobSettings, Shared};
 use crate::error::{Error, ErrorKind, Result};
 use crate::id::{JobId, Owner};
 use crate::job::{IdempotencyKey, JobRequest};
 use crate::service::clock::Moment;
 
-#[derive(Default)]
 pub(crate) struct Jobs {
     map: Mutex<Map>,
     digests: RandomState,
+    makers: usize,
 }
 
 #[derive(Default)]
 struct Map {
-    /// By number, which is the order in which they were started. An owner has few enough to look at all of them.
-    owners: HashMap<Owner, BTreeMap<u64, Entry>>,
+    owners: HashMap<Owner, Owned>,
     last_number: u64,
     closed: bool,
+}
+
+struct Owned {
+    /// By number, which is the order in which they were started. An owner has few enough to look at all of them.
+    jobs: BTreeMap<u64, Entry>,
+    /// Those whose sandbox is being made. The rest waits here and not in the service's queue, which would refuse them.
+    makers: Arc<Semaphore>,
 }
 
 struct Entry {
@@ -42,6 +50,12 @@ struct Ended {
 pub(super) struct Digest(u64);
 
 impl Jobs {
+    /// `create_queue` is how many creates may wait in the service's queue.
+    pub fn new(create_queue: usize) -> Self {
+        // One owner alone may have half of the places; with half of that there is one for its other creates too.
+        Self { map: Mutex::default(), digests: RandomState::new(), makers: (create_queue / 4).max(1) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Map> {
         // A panic under the lock is a fault of one call; the map is changed in single steps and stays whole.
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
@@ -80,8 +94,15 @@ impl Jobs {
         map.last_number += 1;
         let number = map.last_number;
         let entry = Entry { shared: Arc::clone(shared), key, ended: None };
-        map.owners.entry(shared.owner.clone()).or_default().insert(number, entry);
+        let owned = map.owners.entry(shared.owner.clone());
+        let new = || Owned { jobs: BTreeMap::new(), makers: Arc::new(Semaphore::new(self.makers)) };
+        owned.or_insert_with(new).jobs.insert(number, entry);
         Ok(None)
+    }
+
+    /// Whose permit an owner's job needs to ask for a sandbox.
+    pub(super) fn makers(&self, owner: &Owner) -> Option<Arc<Semaphore>> {
+        self.lock().owners.get(owner).map(|owned| Arc::clone(&owned.makers))
     }
 
     pub(crate) fn find(&self, owner: &Owner, id: &JobId) -> Result<Job> {
@@ -97,7 +118,7 @@ impl Jobs {
     /// It takes no more of its owner's room to run, and makes room for itself among those that have ended.
     pub(super) fn ended(&self, shared: &Arc<Shared>, bytes: usize, now: Moment, settings: &JobSettings) {
         let mut map = self.lock();
-        let Some(entries) = map.owners.get_mut(&shared.owner) else { return };
+        let Some(Owned { jobs: entries, .. }) = map.owners.get_mut(&shared.owner) else { return };
         let Some(entry) = entries.values_mut().find(|entry| Arc::ptr_eq(&entry.shared, shared)) else { return };
         entry.ended = Some(Ended { at: now, bytes });
         let mut ended: Vec<_> = entries
@@ -121,8 +142,8 @@ impl Jobs {
     pub(crate) fn expire(&self, now: Moment, settings: &JobSettings) -> Option<Moment> {
         let mut map = self.lock();
         let mut next: Option<Moment> = None;
-        for entries in map.owners.values_mut() {
-            entries.retain(|_, entry| {
+        for owned in map.owners.values_mut() {
+            owned.jobs.retain(|_, entry| {
                 let Some(ended) = &entry.ended else { return true };
                 let until = ended.at.after(settings.kept_for);
                 if until > now {
@@ -139,7 +160,8 @@ impl Jobs {
     pub(crate) fn close(&self) -> Vec<Job> {
         let mut map = self.lock();
         map.closed = true;
-        let running = map.owners.values().flat_map(BTreeMap::values).filter(|entry| entry.shared.is_running());
+        let running =
+            map.owners.values().flat_map(|owned| owned.jobs.values()).filter(|entry| entry.shared.is_running());
         let running: Vec<_> = running.map(Entry::job).collect();
         for job in &running {
             job.shared.ask_to_stop();
@@ -150,7 +172,7 @@ impl Jobs {
 
 impl Map {
     fn of(&self, owner: &Owner) -> impl Iterator<Item = &Entry> {
-        self.owners.get(owner).into_iter().flat_map(BTreeMap::values)
+        self.owners.get(owner).into_iter().flat_map(|owned| owned.jobs.values())
     }
 
     fn known(&self, owner: &Owner, key: &IdempotencyKey, digest: Digest) -> Result<Option<Job>> {
@@ -170,7 +192,7 @@ impl Map {
 
     /// Owners come and go; a server must not remember each that it ever saw.
     fn forget_empty(&mut self) {
-        self.owners.retain(|_, entries| !entries.is_empty());
+        self.owners.retain(|_, owned| !owned.jobs.is_empty());
     }
 }
 

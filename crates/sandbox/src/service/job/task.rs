@@ -18,7 +18,7 @@ use super::stream::Streams;
 use super::work::{Assignment, Worked, nothing_ran};
 use super::{Job, Shared};
 use crate::error::{Error, ErrorKind, Result};
-use crate::event::StopReason;
+use crate::event::{EventKind, StopReason};
 use crate::exec::{ExecStatus, OnDisconnect, OutputTarget};
 use crate::id::{JobId, Owner, SandboxId};
 use crate::job::{JobFailure, JobPlace, JobRequest, JobResult, JobStatus, JobWork};
@@ -157,13 +157,22 @@ impl Core {
 
     /// `false` when the job was asked to stop first: then there is no sandbox, and will be none.
     async fn make_for(self: &Arc<Self>, job: &Shared, spec: &SandboxSpec) -> Result<bool> {
-        let slot = tokio::select! {
+        let turn = async {
+            let maker = match self.jobs.makers(&job.owner) {
+                Some(makers) => makers.acquire_owned().await.ok(),
+                None => None,
+            };
+            self.slots.slot(&job.owner).await.map(|slot| (slot, maker))
+        };
+        let turn = tokio::select! {
             biased;
             () = job.asked_to_stop() => return Ok(false),
-            slot = self.slots.slot(&job.owner) => slot?,
+            turn = turn => turn.inspect_err(|error| {
+                self.emit(&job.owner, &job.sandbox, EventKind::CreateRefused { kind: error.kind() });
+            })?,
         };
         let made = self.make(&job.sandbox, spec, job.asked_to_stop()).await;
-        drop(slot);
+        drop(turn);
         match made {
             Ok(_) => Ok(true),
             Err(_) if job.is_asked_to_stop() => Ok(false),

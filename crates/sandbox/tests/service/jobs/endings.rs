@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use sandbox::engine::fake::Operation;
 use sandbox::{
-    ErrorKind, ExecRequest, ExecStatus, JobPlace, JobStatus, JobWork, OutputTarget, Persistence, SandboxSpec,
+    ErrorKind, EventKind, ExecRequest, ExecStatus, JobPlace, JobStatus, JobWork, OutputTarget, Persistence,
+    SandboxSpec, StopReason,
 };
 use tokio::time::Instant;
 
@@ -28,6 +29,27 @@ async fn a_fresh_job_runs_and_takes_its_sandbox_with_it() {
     assert_eq!(job.status(), JobStatus::Ended(result));
     assert!(world.host.existing().is_empty());
     assert_eq!(kind(service.find(&owner(), job.sandbox().as_str()).await), ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn a_job_is_told_as_what_happens_to_its_sandbox() {
+    let world = World::new();
+    let service = world.process().await;
+    let mut events = service.subscribe();
+    let job = start(&service, fresh("echo x > made"));
+    job.wait().await.unwrap();
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        let event = events.recv().await.unwrap();
+        assert_eq!(event.id, *job.sandbox());
+        told.push(event.kind);
+    }
+    let stopped = EventKind::Stopped { reason: StopReason::Finished };
+    assert!(told.contains(&stopped), "{told:?}");
+    // Reading what is kept is not its owner's doing.
+    let mut words = crate::support::words(&told);
+    words.sort_unstable();
+    assert_eq!(words, ["created", "exec_ended", "exec_started", "stopped"]);
 }
 
 #[tokio::test]
@@ -348,6 +370,23 @@ async fn jobs_of_others_do_not_exist() {
     let info = create(&service, spec()).await;
     assert_eq!(kind(service.start_job(&other, inside(&info.id, "true"))), ErrorKind::NotFound);
     assert_eq!(service.job(&owner(), job.id()).unwrap().id(), job.id());
+}
+
+#[tokio::test(start_paused = true)]
+async fn jobs_of_one_owner_wait_for_each_other_instead_of_being_refused() {
+    let world = World::new();
+    let service = world.process().await;
+    world.host.delay(Operation::Create, Duration::from_millis(100));
+    let jobs: Vec<_> = (0..250).map(|_| start(&service, fresh("true"))).collect();
+    settle().await;
+    let other = service.start_job(&"other".parse().unwrap(), fresh("true")).unwrap();
+    let begun = Instant::now();
+    other.wait().await.unwrap();
+    assert!(begun.elapsed() < seconds(1), "others do not wait for them: {:?}", begun.elapsed());
+    jobs[249].stop().await.unwrap();
+    for job in &jobs[..249] {
+        assert_eq!(status(job).await, ExecStatus::Exited(0));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
