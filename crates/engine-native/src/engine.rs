@@ -124,6 +124,7 @@ impl Shared {
             _ => {
                 let configuration = Configuration {
                     id_locks: self.places.id_locks.clone(),
+                    programs: self.program_directory(),
                     instance_lock: self.places.instance_lock(&self.config.instance),
                     pool: self.host.pool,
                 };
@@ -132,6 +133,15 @@ impl Shared {
                 Ok(launcher.insert(Arc::new(started)).clone())
             }
         }
+    }
+
+    /// Only where every sandbox has ids of its own, and so none that root's files belong to.
+    fn program_directory(&self) -> Option<PathBuf> {
+        let apart = self
+            .walls
+            .as_ref()
+            .is_ok_and(|walls| [Layer::UserNamespace, Layer::UidRange].iter().all(|layer| walls.contains(layer)));
+        apart.then(|| self.places.programs.clone())
     }
 
     fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Live>>> {

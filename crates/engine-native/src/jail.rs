@@ -19,7 +19,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
 use serde::{Deserialize, Serialize};
 
+use crate::launcher::Program;
 use crate::plan::{Identity, Init, Plan, Resource, USER};
+use crate::seccomp;
 use crate::syscall;
 use crate::wire::{INIT_CHANNEL, INIT_LOCK};
 
@@ -110,12 +112,11 @@ pub struct Held {
     pub cgroups: Vec<std::fs::File>,
     pub channel: OwnedFd,
     pub lock: Option<OwnedFd>,
-    pub init: OwnedFd,
+    pub init: Program,
 }
 
 pub(crate) struct Jail {
     plan: Plan,
-    filter: &'static [u8],
     held: Held,
     /// In the order of the plan's; `None` once mounted.
     sources: Vec<Option<OwnedFd>>,
@@ -124,8 +125,8 @@ pub(crate) struct Jail {
 }
 
 /// Build the sandbox and become its process 1. Returns only when a step fails.
-pub fn enter(plan: &Plan, filter: &'static [u8], held: Held) -> Failure {
-    let mut jail = Jail { plan: plan.clone(), filter, held, sources: Vec::new(), scratch: None, root: None };
+pub fn enter(plan: &Plan, held: Held) -> Failure {
+    let mut jail = Jail { plan: plan.clone(), held, sources: Vec::new(), scratch: None, root: None };
     for (name, step) in STEPS {
         crate::crash::here(name);
         if let Err(error) = step(&mut jail) {
@@ -234,7 +235,7 @@ impl Jail {
         let aside = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 16);
         let channel = aside(&self.held.channel)?;
         let lock = self.held.lock.as_ref().map(aside).transpose()?;
-        self.held.init = aside(&self.held.init)?;
+        self.held.init.descriptor = aside(&self.held.init.descriptor)?;
         syscall::place_descriptor(channel.as_fd(), INIT_CHANNEL)?;
         if let Some(lock) = &lock {
             syscall::place_descriptor(lock.as_fd(), INIT_LOCK)?;
@@ -251,12 +252,14 @@ impl Jail {
     }
 
     fn landlock(&mut self) -> Result<(), StepError> {
-        self.plan.landlock.as_ref().map_or(Ok(()), privileges::restrict_files)
+        let Some(landlock) = &self.plan.landlock else { return Ok(()) };
+        let init = self.held.init.is_file.then(|| self.held.init.descriptor.as_fd());
+        privileges::restrict_files(landlock, init)
     }
 
     fn seccomp(&mut self) -> Result<(), StepError> {
         if self.plan.seccomp {
-            syscall::install_seccomp(self.filter)?;
+            syscall::install_seccomp(seccomp::program())?;
         }
         Ok(())
     }
@@ -284,6 +287,6 @@ impl Jail {
             argv.push("leak-descriptor".to_owned());
         }
         let argv: Vec<CString> = argv.into_iter().filter_map(|text| CString::new(text).ok()).collect();
-        Err(syscall::exec_descriptor(self.held.init.as_fd(), &argv).into())
+        Err(syscall::exec_descriptor(self.held.init.descriptor.as_fd(), &argv).into())
     }
 }

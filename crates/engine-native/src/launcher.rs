@@ -6,8 +6,10 @@
 //! channel closes, however that came about.
 
 mod create;
+mod program;
 
 pub use create::STEPS;
+pub(crate) use program::Program;
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -18,7 +20,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -27,14 +28,10 @@ use crate::cgroup;
 use crate::ids::Pool;
 use crate::jail::Failure;
 use crate::plan::{Init, Plan};
-use crate::seccomp;
 use crate::syscall::{self, Forked};
 use crate::wire;
 
 const NAME: &str = "sandpen-launcher";
-
-/// Process 1 of every sandbox, built by the build script.
-static INIT_PROGRAM: &[u8] = include_bytes!(env!("SANDPEN_INIT"));
 
 /// To the launcher. The first message is `Configure`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -51,6 +48,8 @@ pub enum ToLauncher {
 pub struct Configuration {
     /// Where locks on id ranges are.
     pub id_locks: PathBuf,
+    /// Where process 1's program may lie as a file, `None` where a sandbox could have the id of its owner.
+    pub programs: Option<PathBuf>,
     /// The server's own lock, which is of no use once the server is gone.
     pub instance_lock: PathBuf,
     /// `None`: there is only the user's own id.
@@ -155,11 +154,9 @@ struct Launcher {
     channel: OwnedFd,
     signals: OwnedFd,
     configuration: Configuration,
-    /// Instructions of the system call filter.
-    filter: &'static [u8],
     /// Root of the host, or under Docker if that gives as much.
     privileged: bool,
-    init: OwnedFd,
+    init: Program,
     sandboxes: HashMap<i32, Sandbox>,
     /// Directories that hold the groups of our sandboxes.
     instance_groups: BTreeSet<PathBuf>,
@@ -186,9 +183,6 @@ fn serve(channel: OwnedFd, complaints: Complaints) -> io::Result<()> {
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
     syscall::close_on_exec_from(3)?;
-    // Made while the server looks at the host, and then at hand for every sandbox.
-    let init = sealed_init()?;
-    let filter = seccomp::program();
     let configuration = match wire::receive(channel.as_fd())? {
         Some((ToLauncher::Configure(configuration), _)) => configuration,
         Some((ToLauncher::Create(_) | ToLauncher::Destroy { .. }, _)) => return Err(io::ErrorKind::InvalidData.into()),
@@ -198,38 +192,19 @@ fn serve(channel: OwnedFd, complaints: Complaints) -> io::Result<()> {
     if complaints == Complaints::UntilConfigured {
         rustix::stdio::dup2_stderr(&null)?;
     }
+    let privileged = keep_capabilities();
     let mut launcher = Launcher {
         channel,
+        init: program::open(configuration.programs.as_deref().filter(|_| privileged))?,
         signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
         configuration,
-        filter,
-        privileged: keep_capabilities(),
-        init,
+        privileged,
         sandboxes: HashMap::new(),
         instance_groups: BTreeSet::new(),
         last_slot: std::process::id(),
     };
     while launcher.turn()? {}
     launcher.end()
-}
-
-/// Sealed, so that not even process 1 itself could change what the next sandbox starts.
-fn sealed_init() -> io::Result<OwnedFd> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let init = match rustix::fs::memfd_create("init", flags | MemfdFlags::EXEC) {
-        // Before Linux 6.3 there is no such flag, and every such file can be executed.
-        Err(rustix::io::Errno::INVAL) => rustix::fs::memfd_create("init", flags)?,
-        result => result?,
-    };
-    let mut rest = INIT_PROGRAM;
-    while !rest.is_empty() {
-        rest = &rest[rustix::io::write(&init, rest)?..];
-    }
-    use rustix::fs::SealFlags;
-    rustix::fs::fcntl_add_seals(&init, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
-    // Written through one description and executed through another: the first stays open for writing.
-    let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&init));
-    Ok(rustix::fs::open(path, rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC, rustix::fs::Mode::empty())?)
 }
 
 /// As root, let a change of user leave our capabilities alone. `false` when we are not root.

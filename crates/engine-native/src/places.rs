@@ -16,6 +16,8 @@ pub struct Places {
     /// Records of persistent sandboxes.
     pub records: PathBuf,
     pub skeletons: PathBuf,
+    /// Process 1's program.
+    pub programs: PathBuf,
     /// The store of images is below it.
     pub state: PathBuf,
     /// Sockets of persistent sandboxes. Not below the state directory, whose path may be too long for a socket.
@@ -30,6 +32,7 @@ impl Places {
         let places = Self {
             records: state.join("native"),
             skeletons: state.join("skeletons"),
+            programs: state.join("programs"),
             state: state.to_owned(),
             sockets: runtime.join("sockets"),
             id_locks: runtime.join("ids"),

@@ -1,6 +1,7 @@
 //! Rights that process 1 starts with, and files that nobody in the sandbox may change.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 
 use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
@@ -47,16 +48,17 @@ pub(super) fn keep_for_init_only() -> Result<(), StepError> {
 }
 
 /// Everything may be read as far as its own permissions go; only the named directories may be written to. Signals and
-/// abstract sockets do not leave the sandbox either, should a namespace ever fail to hold them.
-pub(super) fn restrict_files(landlock: &Landlock) -> Result<(), StepError> {
-    let status = ruleset(landlock).map_err(|error| io::Error::other(error.to_string()))?;
+/// abstract sockets do not leave the sandbox either, should a namespace ever fail to hold them. Process 1's own program
+/// lies outside of the sandbox's tree and may be executed nevertheless.
+pub(super) fn restrict_files(landlock: &Landlock, init: Option<BorrowedFd<'_>>) -> Result<(), StepError> {
+    let status = ruleset(landlock, init).map_err(|error| io::Error::other(error.to_string()))?;
     if status == RulesetStatus::NotEnforced {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP).into());
     }
     Ok(())
 }
 
-fn ruleset(landlock: &Landlock) -> Result<RulesetStatus, landlock::RulesetError> {
+fn ruleset(landlock: &Landlock, init: Option<BorrowedFd<'_>>) -> Result<RulesetStatus, landlock::RulesetError> {
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(INTERFACE))?
@@ -65,6 +67,9 @@ fn ruleset(landlock: &Landlock) -> Result<RulesetStatus, landlock::RulesetError>
         .no_new_privs(false);
     if let Ok(root) = PathFd::new("/") {
         ruleset = ruleset.add_rule(PathBeneath::new(root, AccessFs::from_read(INTERFACE)))?;
+    }
+    if let Some(init) = init {
+        ruleset = ruleset.add_rule(PathBeneath::new(init, AccessFs::Execute | AccessFs::ReadFile))?;
     }
     for path in &landlock.writable {
         if let Ok(directory) = PathFd::new(path) {

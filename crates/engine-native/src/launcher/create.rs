@@ -105,7 +105,7 @@ impl Launcher {
                 // Ours to keep open, or the child would hold its own life line.
                 drop((release, ours, status));
                 let held = Held { go, sources, cgroups: tasks, channel: theirs, lock, init };
-                let failure = jail::enter(plan, self.filter, held);
+                let failure = jail::enter(plan, held);
                 if let Ok(bytes) = postcard::to_stdvec(&failure) {
                     let _ = rustix::io::write(&report, &bytes);
                 }

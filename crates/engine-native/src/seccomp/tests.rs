@@ -78,6 +78,12 @@ fn interesting_arguments(condition: &Condition) -> Vec<[u64; 6]> {
 }
 
 #[test]
+fn what_is_installed_was_compiled_from_the_policy() {
+    let compiled: Vec<u8> = Filter::new(Architecture::NATIVE).program.iter().flat_map(|one| one.to_bytes()).collect();
+    assert_eq!(super::program(), compiled);
+}
+
+#[test]
 fn the_filter_says_what_the_policy_says_on_every_way_through_it() {
     for architecture in BOTH {
         let mut filter = Filter::new(architecture);
