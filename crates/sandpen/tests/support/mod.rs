@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod client;
+
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -145,4 +147,42 @@ pub fn names(directory: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// The descendants of a process, as the kernel knows them.
+pub fn processes_below(root: u32) -> Vec<u32> {
+    let mut found = vec![root];
+    let mut looked_at = 0;
+    while let Some(&process) = found.get(looked_at) {
+        looked_at += 1;
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        for task in tasks {
+            let children = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            found.extend(children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
+        }
+    }
+    found.split_off(1)
+}
+
+/// Whether a process is there and not only waiting to be reaped.
+pub fn is_running(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// Control groups with this in their names, in all hierarchies.
+pub fn groups_named(part: &str) -> Vec<std::path::PathBuf> {
+    let mut waiting = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
+    let mut found = Vec::new();
+    while let Some(directory) = waiting.pop() {
+        for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().contains(part) {
+                    found.push(entry.path());
+                }
+                waiting.push(entry.path());
+            }
+        }
+    }
+    found
 }
