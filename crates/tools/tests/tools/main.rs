@@ -2,6 +2,7 @@
 
 mod catalog;
 mod files;
+mod generated;
 mod owners;
 mod reading;
 mod runs;
