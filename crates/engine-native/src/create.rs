@@ -299,7 +299,11 @@ fn from_failure(failure: &Failure) -> Error {
                 .with_hint("stop sandboxes that are not needed")
         }
         ("open-sources", libc::ENOENT) => Error::not_found("a part of the image is not there any more"),
-        (_, libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP) => {
+        (_, libc::ENOSYS) => {
+            Error::unsupported(format!("this kernel lacks what the step {step} of building a sandbox needs"))
+                .with_hint("use Linux 5.12 or newer as the kernel, and let sandpen make its system calls")
+        }
+        (_, libc::EPERM | libc::EACCES | libc::EINVAL | libc::EOPNOTSUPP) => {
             Error::unsupported(format!("this host does not allow the step {step} of building a sandbox"))
                 .with_hint("run `sandpen doctor` to see which layer is missing and what to do")
         }

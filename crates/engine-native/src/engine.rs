@@ -96,7 +96,11 @@ impl NativeConfig {
 
     #[cfg(feature = "weaken")]
     fn built(&self, walls: BTreeSet<Layer>) -> BTreeSet<Layer> {
-        walls.difference(&self.without).copied().collect()
+        let mut walls: BTreeSet<Layer> = walls.difference(&self.without).copied().collect();
+        if !walls.contains(&Layer::UserNamespace) {
+            walls.remove(&Layer::UidRange);
+        }
+        walls
     }
 }
 

@@ -18,6 +18,7 @@ pub struct Host {
     pub places: Vec<Place>,
     pub pool: Option<Pool>,
     landlock: u32,
+    seccomp: bool,
     missing_controllers: Vec<Missing>,
     user_namespaces: std::result::Result<(), (String, String)>,
 }
@@ -67,6 +68,7 @@ impl Host {
                 subordinate_pool()
             },
             landlock: syscall::landlock_version(),
+            seccomp: syscall::has_seccomp(),
             user_namespaces: user_namespaces(root),
         }
     }
@@ -94,6 +96,10 @@ impl Host {
                 Ok(()) => on("user namespace of its own"),
                 Err((why, remedy)) => off(why.clone(), remedy),
             },
+            Layer::UidRange if self.user_namespaces.is_err() => off(
+                "ids are given to a user namespace, and there is none".to_owned(),
+                "make user namespaces possible, as for the user-namespace layer",
+            ),
             Layer::UidRange => match self.pool {
                 Some(Pool::System) => on("65,536 ids for each sandbox"),
                 Some(Pool::Subordinate { count, .. }) => on(&format!("from the user's {count} subordinate ids")),
@@ -122,6 +128,9 @@ impl Host {
             Layer::MaskedPaths => on("/proc of its own, host files hidden, /proc/sys read-only, no /sys"),
             Layer::NoCapabilities => on("all five sets empty"),
             Layer::NoNewPrivileges => on("set for every process"),
+            Layer::Seccomp if !self.seccomp => {
+                off("this kernel does not filter system calls".to_owned(), "use a kernel with CONFIG_SECCOMP_FILTER")
+            }
             Layer::Seccomp => on("allow-list, everything else is refused"),
             Layer::Rlimits => on("open files, core size, locked memory, queues"),
             Layer::DiskLimit => on("size- and inode-limited memory file system"),

@@ -160,6 +160,14 @@ pub fn install_seccomp(program: &[u8]) -> io::Result<()> {
         .map(drop)
 }
 
+/// Whether this kernel filters system calls, and may answer for them with an error.
+pub fn has_seccomp() -> bool {
+    let action = libc::SECCOMP_RET_ERRNO;
+    // SAFETY: the kernel reads one number behind the pointer, which outlives the call.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0, ptr::from_ref(&action)) })
+        .is_ok()
+}
+
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
     strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }

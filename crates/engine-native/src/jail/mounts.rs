@@ -29,6 +29,10 @@ const CLOSED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV.union(MountAttrF
 impl Jail {
     /// Nothing that we mount may appear on the host, and nothing mounted there later may appear here.
     pub(super) fn private_mounts(&mut self) -> Result<(), StepError> {
+        // From here on mounts are moved and the root is changed: never those of the host.
+        if self.plan.namespaces & libc::CLONE_NEWNS as u64 == 0 {
+            return Err(Errno::PERM.into());
+        }
         Ok(rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
     }
 
