@@ -5,13 +5,15 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use async_trait::async_trait;
+use engine_native::seccomp::policy;
 use sandbox::{ByteSize, Engine, Layer, LayerState, Limits};
 use sandpen_tests::check::{About, Check, Control, Finding};
-use sandpen_tests::lab::{Lab, Sandbox, missing};
+use sandpen_tests::lab::{Lab, Sandbox, missing, probe_on_host};
 use sandpen_tests::processes::Process;
 use sandpen_tests::server::{Server, Work};
 use sandpen_tests::{Result, cgroups, is_root, mounts};
 
+use crate::filesystem::{SACRIFICE, own_setting};
 use crate::posture::{IdMap, Posture};
 use crate::resources::with_limits;
 
@@ -29,6 +31,10 @@ const TAKEN: &[(Layer, &str)] = &[
     (Layer::IpcNamespace, "echo 0 >/proc/sys/user/max_ipc_namespaces"),
     (Layer::UtsNamespace, "echo 0 >/proc/sys/user/max_uts_namespaces"),
 ];
+
+/// What it is, and the system call without which it cannot be had.
+const CALLS: &[(&str, &str)] =
+    &[("seccomp", "seccomp"), ("landlock", "landlock_create_ruleset"), ("a bounded file system", "fsconfig")];
 
 /// What an ordinary user's namespace cannot have anyway.
 const ALLOWED: &[Layer] = &[
@@ -69,7 +75,7 @@ fn judge(what: &str, lines: &[String]) -> Option<String> {
 fn is_clear(line: &str) -> bool {
     let kind = ["unsupported", "limit_exceeded"].iter().any(|kind| line.contains(kind));
     let hint = line.split_once("(hint: ").map_or("", |(_, hint)| hint);
-    kind && ["namespace", "cgroup", "--allow-missing"].iter().any(|word| hint.contains(word))
+    kind && ["namespace", "cgroup", "kernel", "--allow-missing"].iter().any(|word| hint.contains(word))
 }
 
 #[async_trait]
@@ -77,7 +83,7 @@ impl Check for NoDowngrade {
     fn about(&self) -> About {
         About {
             id: "BK-05",
-            tries: "starts the engine where one kind of namespace, or the control groups, cannot be had",
+            tries: "starts the engine where one kind of namespace, the control groups, seccomp, Landlock or a bounded file system cannot be had",
             stopped_by: "refusal with a reason and a remedy",
         }
     }
@@ -97,9 +103,20 @@ impl Check for NoDowngrade {
             let lines = Self::start_after(taken, ALLOWED)?;
             breaches.extend(judge(layer.as_str(), &lines));
         }
+        let directory = tempfile::tempdir()?;
+        let probe = probe_on_host(directory.path())?;
+        let but_landlock: Vec<Layer> = ALLOWED.iter().copied().filter(|layer| *layer != Layer::Landlock).collect();
+        for (what, call) in CALLS {
+            let number = policy().number(call).ok_or("a call without a number")?;
+            let taken = format!("exec {} refuse {number} \"$0\" \"$@\"", probe.display());
+            breaches.extend(judge(what, &Self::start_after(&taken, &but_landlock)?));
+        }
         let lines = Self::start_after("mount -t tmpfs none /sys/fs/cgroup", &[])?;
         breaches.extend(judge("control groups", &lines));
-        Ok(Finding::from_breaches(&breaches, format!("{} layers, all refused with a remedy", TAKEN.len() + 1)))
+        Ok(Finding::from_breaches(
+            &breaches,
+            format!("{} layers, all refused with a remedy", TAKEN.len() + CALLS.len() + 1),
+        ))
     }
 
     /// With nothing taken away, and leave to do without what an ordinary user cannot have, it runs.
@@ -150,6 +167,8 @@ async fn measure(lab: &Lab, sandbox: &Sandbox, limits: &Limits) -> Result<BTreeM
         ),
         (Layer::ProcessLimit, posture.get("Max processes") == format!("{0} {0}", limits.processes)),
         (Layer::CpuLimit, quota == Some(i64::from(limits.cpu_millis) * 100)),
+        // It leaves no trace that the host could read, but what it refuses does.
+        (Layer::Landlock, own_setting(sandbox).await? != SACRIFICE),
         (Layer::DiskLimit, table.iter().any(|mount| mount.filesystem_options.contains(&size))),
     ]);
     // An ordinary user cannot look there; the command itself is asked by FS-02.
@@ -171,7 +190,7 @@ async fn shares_ids(lab: &Lab, process: &Process) -> Result<bool> {
     }))
 }
 
-/// Where report and measurement differ. Landlock leaves no trace that the host could read.
+/// Where report and measurement differ.
 fn differences(report: &sandbox::IsolationReport, measured: &BTreeMap<Layer, bool>) -> Vec<String> {
     Layer::ALL
         .iter()
@@ -188,7 +207,7 @@ impl Check for HonestReport {
     fn about(&self) -> About {
         About {
             id: "BK-06",
-            tries: "compares the isolation report with what the host sees, over 18 weakened and three ordinary sandboxes",
+            tries: "compares the isolation report with what the host sees, over 19 weakened and three ordinary sandboxes",
             stopped_by: "a report that is made from what was built",
         }
     }
@@ -210,7 +229,7 @@ impl Check for HonestReport {
             breaches.extend(compare(lab, limits).await?);
         }
         let missing = missing();
-        for layer in Layer::ALL.iter().filter(|layer| !missing.contains(layer) && !UNREMOVABLE.contains(layer)) {
+        for layer in Layer::ALL.iter().filter(|layer| !missing.contains(layer) && !unremovable().contains(layer)) {
             configurations += 1;
             let weakened = Lab::start(&[*layer]).await?;
             match compare(&weakened, Limits::default()).await {
@@ -231,8 +250,10 @@ impl Check for HonestReport {
     }
 }
 
-/// Without these there is no sandbox to compare with, or nothing that the host could see of them.
-const UNREMOVABLE: &[Layer] = &[Layer::UserNamespace, Layer::MountNamespace, Layer::Landlock];
+/// Without these there is no sandbox to compare with.
+fn unremovable() -> &'static [Layer] {
+    if is_root() { &[Layer::MountNamespace] } else { &[Layer::MountNamespace, Layer::UserNamespace] }
+}
 
 async fn compare(lab: &Lab, limits: Limits) -> Result<Vec<String>> {
     let sandbox = lab.sandbox_of(with_limits(limits)).await?;
@@ -240,7 +261,10 @@ async fn compare(lab: &Lab, limits: Limits) -> Result<Vec<String>> {
     let measured = measure(lab, &sandbox, &report.limits).await?;
     sandbox.end().await?;
     let mut found = differences(&report, &measured);
-    let expected: Vec<Layer> = lab.without.iter().copied().chain(missing()).collect();
+    let mut expected: Vec<Layer> = lab.without.iter().copied().chain(missing()).collect();
+    if expected.contains(&Layer::UserNamespace) {
+        expected.push(Layer::UidRange);
+    }
     found.extend(
         report.missing().iter().filter(|layer| !expected.contains(layer)).map(|layer| format!("{layer} is off")),
     );

@@ -5,12 +5,13 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use async_trait::async_trait;
 use sandbox::{Image, Layer, Owner, SandboxSpec};
 use sandpen_tests::check::{About, Check, Control, Finding};
-use sandpen_tests::lab::{Lab, probe_bytes, root_tree};
+use sandpen_tests::lab::{Lab, Sandbox, probe_bytes, root_tree};
 use sandpen_tests::{Result, is_root, mounts};
 
 use crate::canary::{Canaries, CanaryDirectory};
 
-pub const CHECKS: &[&dyn Check] = &[&SeesHostFiles, &InheritsDescriptors, &WritesSystem, &HostileRoot, &Propagates];
+pub const CHECKS: &[&dyn Check] =
+    &[&SeesHostFiles, &InheritsDescriptors, &WritesSystem, &WritesOwnSettings, &HostileRoot, &Propagates];
 
 /// Looks for files of the host from every place that a process can start from.
 struct SeesHostFiles;
@@ -173,6 +174,57 @@ impl Check for WritesSystem {
             breaches.push("/proc/sys is not mounted read-only".to_owned());
         }
         Ok(Finding::from_breaches(&breaches, format!("{} places and all kernel settings refused", SYSTEM.len())))
+    }
+}
+
+/// Changes a setting of its own process through a mount that lets it.
+struct WritesOwnSettings;
+
+/// What the host reads after a process has tried to ask for [`SACRIFICE`].
+pub async fn own_setting(sandbox: &Sandbox) -> Result<String> {
+    let held = sandbox.hold_after(&["sacrifice"], 0, 0).await?;
+    let setting = held.process.text("oom_score_adj").trim().to_owned();
+    held.release().await?;
+    Ok(setting)
+}
+
+pub const SACRIFICE: &str = "777";
+
+/// Files of its own process that belong to it, on the one mount outside of its directories that it may write to.
+const OWN: &[&str] = &[
+    "/proc/self/clear_refs",
+    "/proc/self/comm",
+    "/proc/self/coredump_filter",
+    "/proc/self/mem",
+    "/proc/self/oom_score_adj",
+];
+
+#[async_trait]
+impl Check for WritesOwnSettings {
+    fn about(&self) -> About {
+        About {
+            id: "FS-04-own",
+            tries: "writes to its own process's files under /proc, where mounts and ids allow it",
+            stopped_by: "landlock: nothing is written outside of the directories that are for it",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::Landlock])]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let sandbox = lab.sandbox().await?;
+        let setting = own_setting(&sandbox).await?;
+        let arguments: Vec<&str> = ["writable"].iter().chain(OWN).copied().collect();
+        let ran = sandbox.probe(&arguments).await?.complete()?;
+        sandbox.end().await?;
+        let mut breaches: Vec<String> =
+            ran.findings.all("opened").filter(|path| path.starts_with("/proc/self/")).map(str::to_owned).collect();
+        if setting == SACRIFICE {
+            breaches.push("it has changed how the kernel treats it".to_owned());
+        }
+        Ok(Finding::from_breaches(&breaches, format!("{} files refused, its standing is still {setting}", OWN.len())))
     }
 }
 

@@ -101,9 +101,10 @@ impl Check for PostureIsGolden {
         use Layer::{
             CgroupNamespace, CpuLimit, Descriptors, DiskLimit, IpcNamespace, MaskedPaths, MemoryLimit,
             NetworkNamespace, NoCapabilities, NoNewPrivileges, PidNamespace, PivotedRoot, ProcessLimit, Rlimits,
-            Seccomp, UidRange, UtsNamespace,
+            Seccomp, UidRange, UserNamespace, UtsNamespace,
         };
         let layers: &[&'static [Layer]] = &[
+            &[UserNamespace],
             &[PidNamespace],
             &[NetworkNamespace],
             &[IpcNamespace],
@@ -123,8 +124,10 @@ impl Check for PostureIsGolden {
             &[Descriptors],
         ];
         let missing = missing();
-        // An ordinary user cannot see the descriptors of the sandbox's ids; FS-02 asks the command itself.
-        let visible = |layer: Layer| !missing.contains(&layer) && (is_root() || layer != Descriptors);
+        // An ordinary user cannot see the descriptors of the sandbox's ids; FS-02 asks the command itself. And it cannot
+        // build any other namespace without one for users.
+        let visible =
+            |layer: Layer| !missing.contains(&layer) && (is_root() || ![Descriptors, UserNamespace].contains(&layer));
         layers.iter().filter(|layers| visible(layers[0])).map(|layers| Control::Without(layers)).collect()
     }
 

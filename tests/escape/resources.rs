@@ -203,6 +203,19 @@ struct Processor;
 
 const SPIN: Duration = Duration::from_secs(2);
 
+/// Of a processor: so little that a free sandbox has more on any machine that has anything left.
+const QUOTA: f64 = 0.2;
+
+/// A tenth more than the quota, and what one period more at the start is over the whole time.
+fn most(quota: f64) -> f64 {
+    quota * 1.1 + quota * 0.1 / SPIN.as_secs_f64()
+}
+
+fn share_of(ran: &Findings) -> f64 {
+    let (used, wall) = (ran.number("cpu").unwrap_or(i64::MAX), ran.number("wall").unwrap_or(1));
+    used as f64 / wall as f64
+}
+
 #[async_trait]
 impl Check for Processor {
     fn about(&self) -> About {
@@ -219,16 +232,23 @@ impl Check for Processor {
 
     async fn run(&self, lab: &Lab) -> Result<Finding> {
         let milliseconds = SPIN.as_millis().to_string();
-        let sandbox = lab.sandbox_of(with_limits(Limits { cpu_millis: 500, ..Limits::default() })).await?;
-        let ran = sandbox.probe(&["spin", "4", &milliseconds]).await?.complete()?.findings;
-        sandbox.end().await?;
-        let (used, wall) = (ran.number("cpu").unwrap_or(i64::MAX), ran.number("wall").unwrap_or(1));
-        let share = used as f64 / wall as f64;
         let mut breaches = Vec::new();
-        // One period more than the share may be used at the start; a busy machine may give less.
-        if share > 0.5 * 1.1 + 0.05 {
-            breaches.push(format!("{used} ms of processor in {wall} ms with half a processor allowed"));
-            return Ok(Finding::from_breaches(&breaches, ""));
+        let mut share = 0.0;
+        // A machine that is busy with other things gives less, and is asked again; more it must never give.
+        for _ in 0..5 {
+            let sandbox = lab.sandbox_of(with_limits(Limits { cpu_millis: 200, ..Limits::default() })).await?;
+            share = share_of(&sandbox.probe(&["spin", "4", &milliseconds]).await?.complete()?.findings);
+            sandbox.end().await?;
+            if share > most(QUOTA) {
+                breaches.push(format!("{share:.3} of a processor with {QUOTA} allowed"));
+                return Ok(Finding::from_breaches(&breaches, ""));
+            }
+            if share >= QUOTA * 0.9 {
+                break;
+            }
+        }
+        if share < QUOTA * 0.9 {
+            breaches.push(format!("only {share:.3} of a processor with {QUOTA} allowed, five times"));
         }
         let spinners = Limits { cpu_millis: 100, ..Limits::default() };
         let mut running = Vec::new();
@@ -240,15 +260,14 @@ impl Check for Processor {
         let slowest = crate::storms::ping(lab, SPIN / 2).await?;
         for (sandbox, spinning) in running {
             let ran = spinning.finish().await?.complete()?.findings;
-            let (used, wall) = (ran.number("cpu").unwrap_or(i64::MAX), ran.number("wall").unwrap_or(1));
-            if used as f64 / wall as f64 > 0.1 * 1.1 + 0.05 {
-                breaches.push(format!("{used} ms in {wall} ms with a tenth allowed"));
+            if share_of(&ran) > most(0.1) {
+                breaches.push(format!("{:.3} of a processor with a tenth allowed", share_of(&ran)));
             }
             sandbox.end().await?;
         }
         if slowest > crate::storms::PING_LIMIT {
             breaches.push(format!("a control call took {slowest:?}"));
         }
-        Ok(Finding::from_breaches(&breaches, format!("share {share:.2} of 0.50, slowest control call {slowest:?}")))
+        Ok(Finding::from_breaches(&breaches, format!("share {share:.3} of {QUOTA}, slowest control call {slowest:?}")))
     }
 }

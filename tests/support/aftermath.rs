@@ -37,12 +37,13 @@ impl Scene {
     pub fn kill_busy(&self, seed: u64, delay: Duration, victims: Victims) -> Result<Vec<String>> {
         let server = Server::start(self.path(), &Work::Busy { seed })?;
         let instance = server.instance.clone();
-        if delay > EARLY {
+        let settled = delay > EARLY;
+        if settled {
             server.wait_for("busy")?;
         }
         std::thread::sleep(delay);
         server.kill(victims)?;
-        self.examine(&instance, victims)
+        self.examine(&instance, victims, settled)
     }
 
     /// Let a server die at a named step and say what it leaves.
@@ -50,7 +51,7 @@ impl Scene {
         let server = Server::start(self.path(), &Work::CrashAt { step: step.to_owned() })?;
         let instance = server.instance.clone();
         let (_, lines) = server.finish()?;
-        let mut left = self.examine(&instance, Victims::ServerAndLauncher)?;
+        let mut left = self.examine(&instance, Victims::ServerAndLauncher, true)?;
         if lines.iter().any(|line| line == "done, launchers 1") {
             left.push(format!("nobody died at step {step}"));
         }
@@ -77,12 +78,13 @@ impl Scene {
     }
 
     /// What is left of `instance`, first by itself, then after a restart.
-    pub fn examine(&self, instance: &str, victims: Victims) -> Result<Vec<String>> {
+    pub fn examine(&self, instance: &str, victims: Victims, settled: bool) -> Result<Vec<String>> {
         let scope = Scope::new(self.path(), [instance.to_owned()]);
         let mut left = Vec::new();
-        // The name of an instance stays until the next one starts: a file that is empty and locked by nobody.
+        // The name of an instance that has no launcher yet stays until the next one starts: a file that is empty and
+        // locked by nobody.
         let at_once = |leak: &String| {
-            let somebody_is_left = victims == Victims::Server && !leak.contains("/instances/");
+            let somebody_is_left = victims == Victims::Server && (settled || !leak.contains("/instances/"));
             somebody_is_left || !NEEDS_SOMEBODY.iter().any(|class| leak.starts_with(class))
         };
         for leak in self.leaks_within(&scope, ORPHAN_LIMIT, at_once) {

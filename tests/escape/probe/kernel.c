@@ -1,7 +1,11 @@
 /* System calls, by number and arguments, as the host lists them. */
 #include "probe.h"
 
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 
 #define X32_BIT 0x40000000L
@@ -74,4 +78,20 @@ int calls(int count, char **arguments)
                  (long *)&call[2], (long *)&call[3], (long *)&call[4], (long *)&call[5], (long *)&call[6]) == 9)
         make_call(label, door, call);
     return 0;
+}
+
+/* refuse NUMBER PROGRAM...: the program on a kernel that seems to lack one system call. */
+int refuse(int count, char **arguments)
+{
+    struct sock_filter lines[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number(count, arguments, 1, -1), 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog filter = {sizeof lines / sizeof *lines, lines};
+    if (count < 3 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) < 0)
+        return 2;
+    execv(arguments[2], arguments + 2);
+    return 127;
 }

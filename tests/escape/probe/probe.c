@@ -55,6 +55,7 @@ static const struct {
     {"kernel-files", kernel_files}, {"signals", signals},     {"peers", peers},
     {"watch", watch},           {"terminal", terminal},       {"hold", hold},
     {"again", again},           {"tree", tree},               {"environment", environment},
+    {"sacrifice", sacrifice},   {"refuse", refuse},
     {"calls", calls},           {"forks", forks},             {"threads", threads},
     {"eat", eat},               {"fill", fill},               {"inodes", inodes},
     {"open-files", open_files}, {"kernel-objects", kernel_objects}, {"flood", flood},

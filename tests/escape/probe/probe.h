@@ -34,7 +34,7 @@ void each_mount(void (*visit)(const char *point));
 typedef int command(int count, char **arguments);
 
 command canary, descriptors, writable, links, hardlinks, ids, kernel_files;
-command signals, peers, watch, terminal, hold, again, tree, environment;
-command calls;
+command signals, peers, watch, terminal, hold, again, sacrifice, tree, environment;
+command calls, refuse;
 command forks, threads, eat, fill, inodes, open_files, kernel_objects, flood, spin;
 command network, connect_to;

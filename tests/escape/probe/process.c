@@ -231,6 +231,22 @@ int again(int count, char **arguments)
     return 127;
 }
 
+/* sacrifice COMMAND...: ask to be killed first when memory runs out, which nobody needs a right for, then the command. */
+int sacrifice(int count, char **arguments)
+{
+    int file = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (file >= 0) {
+        if (write(file, "777", 3) < 0)
+            return 1;
+        close(file);
+    }
+    char *next[64] = {"/proc/self/exe"};
+    for (int i = 1; i < count && i < 62; i++)
+        next[i] = arguments[i];
+    execv("/proc/self/exe", next);
+    return 127;
+}
+
 /* tree KIND MARK: programs that are hard to end. MARK is only there to be found by. */
 int tree(int count, char **arguments)
 {

@@ -12,6 +12,7 @@
 
 /* No storm goes beyond this, whatever it is asked for. */
 #define CEILING 2000
+#define ATTEMPTS 100000
 
 static long at_most(long wanted, long ceiling)
 {
@@ -22,9 +23,9 @@ static long at_most(long wanted, long ceiling)
 int forks(int count, char **arguments)
 {
     static pid_t children[CEILING];
-    long attempts = at_most(number(count, arguments, 1, 100), CEILING), made = 0, refused = 0;
+    long attempts = at_most(number(count, arguments, 1, 100), ATTEMPTS), made = 0, refused = 0, tried = 0;
     const char *why = "none";
-    for (long i = 0; i < attempts; i++) {
+    for (; tried < attempts && made < CEILING; tried++) {
         pid_t child = fork();
         if (child == 0) {
             pause();
@@ -36,6 +37,7 @@ int forks(int count, char **arguments)
             why = answer(-1);
     }
     say("forks", "%ld", made);
+    say("attempts", "%ld", tried);
     say("refused", "%s", why);
     usleep(1000 * number(count, arguments, 2, 0));
     for (long i = 0; i < made; i++)
@@ -55,12 +57,12 @@ static void *sleep_for_ever(void *nothing)
 /* threads ATTEMPTS */
 int threads(int count, char **arguments)
 {
-    long attempts = at_most(number(count, arguments, 1, 100), CEILING), made = 0;
+    long attempts = at_most(number(count, arguments, 1, 100), ATTEMPTS), made = 0, tried = 0;
     const char *why = "none";
     pthread_attr_t small;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 64 * 1024);
-    for (long i = 0; i < attempts; i++) {
+    for (; tried < attempts && made < CEILING; tried++) {
         pthread_t thread;
         int error = pthread_create(&thread, &small, sleep_for_ever, NULL);
         if (error == 0) {
@@ -69,9 +71,9 @@ int threads(int count, char **arguments)
         }
         errno = error;
         why = answer(-1);
-        break;
     }
     say("threads", "%ld", made);
+    say("attempts", "%ld", tried);
     say("refused", "%s", why);
     fflush(stdout);
     _exit(0);
