@@ -77,7 +77,7 @@ impl Connection {
     fn take_one(&mut self, message: Message, batch: Option<i64>) {
         match message {
             Message::Broken { id, error } => self.answer(batch, wire::error_text(id.as_ref(), &error)),
-            Message::Response => tracing::debug!("an answer to nothing, or a broken notification, was let go"),
+            Message::Ignored => tracing::debug!("a message that needs no answer was let go"),
             Message::Notification(notification) => self.take_notification(*notification),
             Message::Request { id, request } => {
                 let opened = self.admit(&request, batch).and_then(|kind| self.ledger.open(&id, kind, batch));

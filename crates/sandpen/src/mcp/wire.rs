@@ -24,8 +24,8 @@ pub enum Message {
         request: Box<ClientRequest>,
     },
     Notification(Box<ClientNotification>),
-    /// An answer, although this server asks nothing.
-    Response,
+    /// An answer, although this server asks nothing; or a notification that makes no sense, which is never answered.
+    Ignored,
     /// Not a message; to be answered with this.
     Broken {
         id: Option<RequestId>,
@@ -76,7 +76,7 @@ fn message(value: Value) -> Message {
     }
     match object.get("method") {
         Some(Value::String(_)) => {}
-        None if object.contains_key("result") || object.contains_key("error") => return Message::Response,
+        None if object.contains_key("result") || object.contains_key("error") => return Message::Ignored,
         Some(_) | None => return Message::Broken { id, error: ErrorData::invalid_request("there is no method", None) },
     }
     match object.get("params") {
@@ -85,7 +85,10 @@ fn message(value: Value) -> Message {
         Some(Value::Null) => {
             object.remove("params");
         }
-        Some(_) => return Message::Broken { id, error: ErrorData::invalid_params("params must be an object", None) },
+        Some(_) if id.is_some() => {
+            return Message::Broken { id, error: ErrorData::invalid_params("params must be an object", None) };
+        }
+        Some(_) => return Message::Ignored,
     }
     match id {
         Some(id) => request(id, object),
@@ -103,11 +106,10 @@ fn request(id: RequestId, object: Map<String, Value>) -> Message {
     }
 }
 
-/// A notification is never answered, not even a broken one.
 fn notification(object: Map<String, Value>) -> Message {
     match ClientNotification::deserialize(Value::Object(object)) {
         Ok(notification) => Message::Notification(Box::new(notification)),
-        Err(_) => Message::Response,
+        Err(_) => Message::Ignored,
     }
 }
 
