@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use sandpen_tests::Result;
+use sandpen_tests::program::{Ran, run};
 
 use crate::installed::Installed;
-use crate::process::{Ran, run};
 use crate::scene::Scene;
 use crate::server::Server;
 use crate::{Need, Plan};
@@ -36,9 +36,13 @@ fn gemini_connects(installed: &Installed) -> Result<()> {
     command.args(["mcp", "list"]).env("GEMINI_CLI_TRUST_WORKSPACE", "true");
     let listed = server.explain(run(&mut command, scene.path(), LIMIT).and_then(Ran::succeeded))?;
     for name in ["over-stdio", "over-http", "over-sse"] {
-        let connected = listed.lines().any(|line| line.contains(name) && line.contains("Connected"));
+        let connected = listed
+            .stdout
+            .lines()
+            .chain(listed.stderr.lines())
+            .any(|line| line.contains(name) && line.contains("Connected"));
         if !connected {
-            return server.explain(Err(format!("{name} is not connected:\n{listed}").into()));
+            return server.explain(Err(listed.told(&format!("{name} is not connected"))));
         }
     }
     server.stop()

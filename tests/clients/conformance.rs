@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use sandpen_tests::program::{Ran, run};
 use sandpen_tests::{Result, Trouble};
 use serde_json::Value;
 
 use crate::installed::{Installed, source};
-use crate::process::{Ran, run};
 use crate::scene::Scene;
 use crate::server::Server;
 use crate::{Need, Plan};
@@ -40,7 +40,6 @@ const WITHOUT_FIXTURES: &[(&str, &[&str])] = &[
     ("tools-list", &[LEGACY, MODERN]),
     ("resources-list", &[LEGACY, MODERN]),
     ("prompts-list", &[LEGACY, MODERN]),
-    ("completion-complete", &[LEGACY, MODERN]),
     ("server-sse-multiple-streams", &[LEGACY, MODERN]),
     ("dns-rebinding-protection", &[LEGACY, MODERN]),
     ("sep-2164-resource-not-found", &[MODERN]),

@@ -6,10 +6,9 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use sandpen_tests::program::Program;
 use sandpen_tests::{Result, Trouble};
 use serde_json::{Value, json};
-
-use crate::process::Process;
 
 /// How long one answer may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -17,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub struct Hands {
     stdin: Option<ChildStdin>,
     lines: Receiver<String>,
-    process: Process,
+    process: Program,
 }
 
 /// What a client made of one call.
@@ -31,7 +30,7 @@ pub struct Called {
 
 impl Hands {
     pub fn start(command: &mut Command, log: &Path) -> Result<Self> {
-        let mut process = Process::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()), log)?;
+        let mut process = Program::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()), log)?;
         let stdin = process.child.stdin.take();
         let stdout = BufReader::new(process.child.stdout.take().ok_or("the client has no output")?);
         let (sender, lines) = mpsc::channel();

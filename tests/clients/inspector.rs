@@ -3,11 +3,11 @@
 use std::process::Command;
 use std::time::Duration;
 
+use sandpen_tests::program::run;
 use sandpen_tests::{Result, Trouble};
 use serde_json::Value;
 
 use crate::installed::Installed;
-use crate::process::run;
 use crate::scene::Scene;
 use crate::server::Server;
 use crate::{Need, Plan};
@@ -70,6 +70,6 @@ fn load(installed: &Installed, era: &str) -> Result<()> {
 }
 
 fn result(scene: &Scene<'_>, command: &mut Command) -> Result<Value> {
-    let said = run(command, scene.path(), LIMIT)?.succeeded()?;
+    let said = run(command, scene.path(), LIMIT)?.succeeded()?.stdout;
     serde_json::from_str(&said).map_err(|error| Trouble(format!("{error} in:\n{said}")))
 }

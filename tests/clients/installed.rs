@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use sandpen_tests::{Result, Trouble};
+use sandpen_tests::Result;
+use sandpen_tests::program::built;
 
 use crate::Need;
 
@@ -15,23 +16,10 @@ pub(crate) struct Installed {
 }
 
 impl Installed {
-    /// Everything lies beside this program, wherever Cargo builds.
     pub fn find() -> Result<Self> {
-        let here = std::env::current_exe()?;
-        let profile = here.ancestors().nth(2).ok_or("this program lies nowhere")?;
-        let target = profile.parent().ok_or("this program lies nowhere")?;
-        let built = |name: &str| {
-            let program = profile.join(name);
-            if program.is_file() {
-                return Ok(program);
-            }
-            Err(Trouble(format!("{name} is not built; use `cargo xtask test clients`")))
-        };
-        Ok(Self {
-            product: built("sandpen")?,
-            fixtures: built("sandpen-conformance")?,
-            clients: target.join("clients"),
-        })
+        let product = built("sandpen")?;
+        let clients = product.ancestors().nth(2).ok_or("the program lies nowhere")?.join("clients");
+        Ok(Self { product, fixtures: built("sandpen-conformance")?, clients })
     }
 
     /// Why a part is not there, if it is not.

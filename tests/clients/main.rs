@@ -8,7 +8,6 @@ mod conformance;
 mod hands;
 mod inspector;
 mod installed;
-mod process;
 mod scene;
 mod server;
 mod task;

@@ -5,15 +5,15 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use sandpen_tests::Result;
+use sandpen_tests::program::Program;
 
-use crate::process::Process;
 use crate::scene::Scene;
 
 const START: Duration = Duration::from_secs(30);
 const END: Duration = Duration::from_secs(15);
 
 pub struct Server {
-    process: Process,
+    process: Program,
     /// Of Streamable HTTP.
     pub url: String,
 }
@@ -24,7 +24,7 @@ impl Server {
         let mut command = scene.command(program);
         command.arg("--state-dir").arg(scene.state()).args(["serve", "--listen", "127.0.0.1:0"]);
         let process =
-            Process::start(command.stdin(Stdio::null()).stdout(Stdio::null()), &scene.path().join("server.log"))?;
+            Program::start(command.stdin(Stdio::null()).stdout(Stdio::null()), &scene.path().join("server.log"))?;
         let mut server = Self { process, url: String::new() };
         let started = Instant::now();
         loop {

@@ -12,6 +12,7 @@ pub mod lab;
 pub mod mounts;
 pub mod probe;
 pub mod processes;
+pub mod program;
 pub mod random;
 #[cfg(feature = "weaken")]
 pub mod server;

@@ -1,20 +1,27 @@
-//! Processes that end with whoever started them, and say what they said when something went wrong.
+//! Programs that a test starts: they end with it, and say what they said when something went wrong.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::{Result, Trouble, processes};
 use rustix::process::{Pid, Signal, kill_process};
-use sandpen_tests::{Result, Trouble, processes};
+
+/// A program of this workspace, which lies beside the test programs wherever Cargo builds.
+pub fn built(name: &str) -> Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    let program = here.ancestors().nth(2).ok_or("this program lies nowhere")?.join(name);
+    if program.is_file() { Ok(program) } else { Err(format!("{} is not built", program.display()).into()) }
+}
 
 /// A child whose whole tree is killed when this is dropped.
-pub struct Process {
+pub struct Program {
     pub child: Child,
     log: PathBuf,
 }
 
-impl Process {
+impl Program {
     /// Its stderr goes to `log`; the other streams as the command says.
     pub fn start(command: &mut Command, log: &Path) -> Result<Self> {
         let child = command.stderr(File::create(log)?).spawn();
@@ -50,7 +57,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for Program {
     fn drop(&mut self) {
         if !matches!(self.child.try_wait(), Ok(Some(_))) {
             for process in processes::descendants(self.child.id()) {
@@ -66,13 +73,13 @@ impl Drop for Process {
 pub struct Ran {
     pub status: ExitStatus,
     pub stdout: String,
-    stderr: String,
+    pub stderr: String,
 }
 
 impl Ran {
     /// Anything but success is a failure that shows everything that was written.
-    pub fn succeeded(self) -> Result<String> {
-        if self.status.success() { Ok(self.stdout) } else { Err(self.told(&self.status.to_string())) }
+    pub fn succeeded(self) -> Result<Self> {
+        if self.status.success() { Ok(self) } else { Err(self.told(&self.status.to_string())) }
     }
 
     pub fn told(&self, what: &str) -> Trouble {
@@ -84,7 +91,7 @@ pub fn run(command: &mut Command, directory: &Path, limit: Duration) -> Result<R
     let place = tempfile::tempdir_in(directory)?;
     let out = place.path().join("stdout");
     let mut process =
-        Process::start(command.stdin(Stdio::null()).stdout(File::create(&out)?), &place.path().join("stderr"))?;
+        Program::start(command.stdin(Stdio::null()).stdout(File::create(&out)?), &place.path().join("stderr"))?;
     let status = process.wait_within(limit);
     let stdout = fs::read_to_string(&out).unwrap_or_default();
     match status {
