@@ -37,6 +37,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
     Stage { name: "engine-native-ordinary-user", run: engine_native_ordinary_user },
     Stage { name: "command-line", run: |_| integration_tests("sandpen") },
+    Stage { name: "mcp", run: |_| Outcome::Ran(on_programs(&[PRODUCT], "mcp")) },
     Stage { name: "clients", run: mcp_clients },
     Stage { name: "escape", run: |_| weakened("escape") },
     Stage { name: "escape-ordinary-user", run: escape_ordinary_user },
@@ -161,7 +162,11 @@ fn integration_tests(package: &str) -> Outcome {
     tests_of(package, &["--test", "*"])
 }
 
-/// Real clients on the real program, and the conformance suite on a build with its fixtures beside it.
+const PRODUCT: &[&str] = &["--bin", "sandpen"];
+/// Under another name, so that nobody takes it for the product.
+const WITH_FIXTURES: &[&str] = &["--bin", "sandpen-conformance", "--features", "conformance"];
+
+/// Real clients on the real program, and the conformance suite on one that has its fixtures.
 fn mcp_clients(_: &Machine) -> Outcome {
     let mut sum = Tally::default();
     for trouble in clients::install() {
@@ -173,15 +178,20 @@ fn mcp_clients(_: &Machine) -> Outcome {
             }
         }
     }
-    for what in [&["--bin", "sandpen"][..], &["--bin", "sandpen-conformance", "--features", "conformance"]] {
+    sum.add(on_programs(&[PRODUCT, WITH_FIXTURES], "clients"));
+    Outcome::Ran(sum)
+}
+
+/// A test that starts programs of this workspace, which Cargo does not know that it needs.
+fn on_programs(programs: &[&[&str]], test: &str) -> Tally {
+    for program in programs {
         let mut build = cargo(&["build", "--package", "sandpen"]);
-        if run(build.args(what), Counting::ExitCode, 15 * MINUTE) == Tally::FAILED {
-            return Outcome::Ran(Tally::FAILED);
+        if run(build.args(*program), Counting::ExitCode, 15 * MINUTE) == Tally::FAILED {
+            return Tally::FAILED;
         }
     }
-    let mut command = cargo(&["test", "--package", "sandpen-tests", "--test", "clients"]);
-    sum.add(run(&mut command, Counting::ResultLines, 15 * MINUTE));
-    Outcome::Ran(sum)
+    let mut command = cargo(&["test", "--package", "sandpen-tests", "--test", test]);
+    run(&mut command, Counting::ResultLines, 15 * MINUTE)
 }
 
 /// Programs that may take a wall away to see their check fail. They are never built together with the product, because

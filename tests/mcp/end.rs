@@ -1,0 +1,60 @@
+//! A client that goes away.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sandpen_tests::random::Random;
+use sandpen_tests::{Result, cgroups, processes};
+use serde_json::json;
+
+use crate::wire::{PATIENCE, Wire};
+
+/// What is promised.
+const LIMIT: Duration = Duration::from_secs(5);
+
+pub fn stdin_closed_in_the_middle() -> Result<()> {
+    let mut random = Random::announced();
+    let mark = format!("600.{:09}", random.below(1_000_000_000));
+    let mut wire = Wire::start()?;
+    let sandbox = wire.good("create_sandbox", &json!({}))?["sandbox_id"].take();
+    let stubborn = format!("trap '' TERM HUP; setsid sleep {mark} & sleep {mark}");
+    for command in [format!("sleep {mark}"), stubborn] {
+        wire.call("run_command", &json!({"command": command, "sandbox_id": sandbox, "timeout_s": 900}))?;
+        wire.call("run_command", &json!({"command": command, "timeout_s": 900}))?;
+        wire.good("run_command", &json!({"command": command, "timeout_s": 900, "background": true}))?;
+    }
+    let started = Instant::now();
+    while processes::marked(&mark).iter().filter(|process| process.name == "sleep").count() < 9 {
+        if started.elapsed() > PATIENCE {
+            return Err("not everything has started".into());
+        }
+        wire.listen(Duration::from_millis(20))?;
+    }
+    let below = wire.descendants();
+    wire.close();
+    let status = wire.end_within(LIMIT)?;
+    if !status.success() {
+        return Err(format!("the server ended with {status}").into());
+    }
+    let alive: Vec<_> = below.iter().filter(|process| process.is_alive()).map(ToString::to_string).collect();
+    if !alive.is_empty() {
+        return Err(format!("still alive: {}", alive.join("; ")).into());
+    }
+    let id = sandbox.as_str().unwrap_or_default();
+    let groups = cgroups::marked(id);
+    let files = files_below(&wire.state()).into_iter().filter(|path| path.to_string_lossy().contains(id));
+    let left: Vec<PathBuf> = groups.into_iter().chain(files).collect();
+    if left.is_empty() { Ok(()) } else { Err(format!("something is left of a sandbox: {left:?}").into()) }
+}
+
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        // By its own kind: a link may lead back up.
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            found.extend(files_below(&entry.path()));
+        }
+        found.push(entry.path());
+    }
+    found
+}
