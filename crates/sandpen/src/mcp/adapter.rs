@@ -344,16 +344,20 @@ impl ServerHandler for Adapter {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method.as_str();
-        Err(if METHODS.contains(&method) {
+        let removed = Era::of(&context) == Era::Modern && REMOVED.contains(&method);
+        Err(if METHODS.contains(&method) && !removed {
             ErrorData::invalid_params(format!("the parameters of {method} are not as they must be"), None)
         } else {
             ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?}"), None)
         })
     }
 }
+
+/// What there was before 2026-07-28 and is no longer.
+const REMOVED: &[&str] = &["initialize", "resources/subscribe", "resources/unsubscribe"];
 
 /// The methods that take parameters which can be wrong.
 const METHODS: &[&str] = &[
