@@ -10,7 +10,6 @@ pub mod sse;
 pub mod stdio;
 
 mod answer;
-mod batch;
 mod connection;
 mod era;
 mod errors;
@@ -25,3 +24,8 @@ mod sessions;
 mod subscriptions;
 mod tasks;
 mod wire;
+
+/// What a transport serves in each of its sessions.
+pub fn sessions(adapter: adapter::Adapter) -> impl Fn() -> adapter::Adapter + Clone {
+    move || adapter.for_session()
+}

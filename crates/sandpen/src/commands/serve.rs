@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use sandbox::{Owner, Result};
+use sandbox::{Owner, Result, Signal};
 use serde::Serialize;
+use tokio::time::timeout;
 
 use crate::cli::examples;
 use crate::config::flags::{EnvFlag, HttpFlags, LifetimeFlags, SandboxFlags, ServerFlags, TimeoutFlag};
@@ -14,7 +15,8 @@ use crate::http::access::Access;
 use crate::http::body::Bodies;
 use crate::http::drain::{Drain, GRACE};
 use crate::http::{self, listener};
-use crate::mcp::adapter::{Adapter, Callers};
+use crate::mcp::adapter::Callers;
+use crate::mcp::stdio::Ending;
 use crate::mcp::{self, setup};
 use crate::output::{self, Audience};
 use crate::signals::{Heard, Signals};
@@ -78,38 +80,36 @@ pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
         let adapter = setup::adapter(&config, Callers::OfRequest).await?;
         let drain = Drain::default();
         let bodies = Bodies::new(config.http.max_body);
-        let mut protocol = mcp::http::routes(per_session(&adapter), bodies.clone(), &drain);
+        let sessions = mcp::sessions(adapter.clone());
+        let mut protocol = mcp::http::routes(sessions.clone(), bodies.clone(), &drain);
         if config.http.legacy_sse {
-            protocol = protocol.merge(mcp::sse::routes(per_session(&adapter), bodies, &drain));
+            protocol = protocol.merge(mcp::sse::routes(sessions, bodies, &drain));
         }
         let access = Access::new(address, &config.http.allowed_hosts, &config.http.allowed_origins);
         let routes = http::routes(protocol, access, Owner::local(), &drain);
         announce(&config, address);
-        let ((), exit) = tokio::join!(listener::serve(listener, routes, &drain), end(&mut signals, &drain));
-        adapter.shut_down().await?;
-        Ok(exit)
+        let ((), ending) = tokio::join!(listener::serve(listener, routes, &drain), end(&mut signals, &drain));
+        match ending {
+            // The launcher sees our end and clears everything away.
+            Ending::Forced(signal) => Ok(Exit::signal(signal)),
+            Ending::Orderly => adapter.shut_down().await.map(|()| Exit::SUCCESS),
+        }
     })
 }
 
-fn per_session(adapter: &Adapter) -> impl Fn() -> Adapter + use<> {
-    let adapter = adapter.clone();
-    move || adapter.for_session()
-}
-
 /// From the first signal on: finish what goes on, unless it takes too long or somebody insists.
-async fn end(signals: &mut Signals, drain: &Drain) -> Exit {
-    let first = ending(signals).await;
+async fn end(signals: &mut Signals, drain: &Drain) -> Ending {
+    ending(signals).await;
     drain.begin();
-    let exit = tokio::select! {
-        () = drain.idle() => Exit::SUCCESS,
-        () = tokio::time::sleep(GRACE) => Exit::signal(first),
-        second = ending(signals) => Exit::signal(second),
+    let ending = tokio::select! {
+        _ = timeout(GRACE, drain.idle()) => Ending::Orderly,
+        signal = ending(signals) => Ending::Forced(signal),
     };
     drain.finish();
-    exit
+    ending
 }
 
-async fn ending(signals: &mut Signals) -> sandbox::Signal {
+async fn ending(signals: &mut Signals) -> Signal {
     loop {
         match signals.next().await {
             Heard::End(signal) => return signal,

@@ -243,6 +243,13 @@ impl Line {
         let _ = self.busy.clone().wait_for(|busy| *busy == 0).await;
     }
 
+    /// Until a request is being worked on.
+    pub async fn busy(&self) {
+        if self.busy.clone().wait_for(|busy| *busy > 0).await.is_err() {
+            pending::<()>().await;
+        }
+    }
+
     /// From now on new requests are refused. What is being worked on goes on, and can be given up.
     pub fn refuse_requests(&self) {
         self.closing.store(true, Ordering::Relaxed);

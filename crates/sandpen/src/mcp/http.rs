@@ -3,6 +3,7 @@
 //! The library does the protocol. Around it stands what it leaves open: bodies, batches, statuses, and the shape of
 //! refusals.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use axum::Router;
@@ -17,27 +18,30 @@ use http::request::Parts;
 use http::{HeaderMap, StatusCode};
 use http_body_util::{BodyExt, Full};
 use rmcp::ServerHandler;
-use rmcp::model::{ClientJsonRpcMessage, ErrorCode, GetExtensions, JsonRpcMessage, ProtocolVersion};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage, ProtocolVersion,
+    RequestId, ServerJsonRpcMessage,
+};
 use rmcp::transport::streamable_http_server::{
     SessionId, SessionManager, StreamableHttpServerConfig, StreamableHttpService,
 };
 
-use super::batch::{self, Item};
 use super::events;
 use super::refusal::{self, refusal};
-use super::sessions::Sessions;
+use super::sessions::{SessionFailure, Sessions};
+use super::wire::{self, Incoming, Message};
 use crate::http::answer;
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
 
 const SESSION_ID: &str = "mcp-session-id";
 
-/// The routes, with a handler for each session and each request that stands by itself.
-pub fn routes<H: ServerHandler>(
-    handler: impl Fn() -> H + Send + Sync + 'static,
-    bodies: Bodies,
-    drain: &Drain,
-) -> Router {
+/// The routes of a server; `handler` makes one for each session and each request that stands by itself.
+pub fn routes<F, H>(handler: F, bodies: Bodies, drain: &Drain) -> Router
+where
+    F: Fn() -> H + Send + Sync + 'static,
+    H: ServerHandler,
+{
     let sessions = Arc::new(Sessions::new());
     // Hosts and origins are checked for all routes alike, before any of them is asked; bodies come here as a whole.
     let mut config = StreamableHttpServerConfig::default()
@@ -77,7 +81,7 @@ async fn accept<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, request: 
         Ok(body) => body,
         Err(unread) => return refusal::unread(unread),
     };
-    if batch::looks_like_batch(&body.bytes) {
+    if body.bytes.trim_ascii_start().starts_with(b"[") {
         return endpoint.batch(parts, &body.bytes).await;
     }
     let request = Request::from_parts(parts, Full::new(body.bytes.clone()));
@@ -119,17 +123,37 @@ impl<H: ServerHandler> Endpoint<H> {
         if self.sessions.version(id) != Some(ProtocolVersion::V_2025_03_26) {
             return refusal::invalid_request("this session's revision of the protocol has no batches");
         }
-        let items = match batch::split(body) {
-            Ok(items) => items,
-            Err(no) => return refusal(StatusCode::BAD_REQUEST, None, no.code(), no.message()),
+        let messages = match wire::read(body) {
+            Incoming::Many(messages) => messages,
+            Incoming::One(Message::Broken { id, error }) => return refusal::bad_request(id.as_ref(), &error),
+            Incoming::One(_) => return refusal::invalid_request("a batch is an array"),
         };
         let id: SessionId = id.into();
+        let mut seen = HashSet::new();
         let mut answers = SelectAll::new();
-        for item in items {
-            match self.deliver(&id, &parts, item).await {
+        for message in messages {
+            let message = match message {
+                Message::Request { id, request } => match admit(&id, &request, &mut seen) {
+                    Ok(()) => ClientJsonRpcMessage::request(*request, id),
+                    Err(problem) => {
+                        answers.push(refused(Some(id), ErrorData::invalid_request(problem, None)));
+                        continue;
+                    }
+                },
+                Message::Notification(notification) => ClientJsonRpcMessage::notification(*notification),
+                Message::Broken { id, error } => {
+                    answers.push(refused(id, error));
+                    continue;
+                }
+                Message::Ignored => continue,
+            };
+            match self.deliver(&id, &parts, message).await {
                 Ok(Some(answer)) => answers.push(answer),
                 Ok(None) => {}
-                Err(response) => return response,
+                Err(error) => {
+                    tracing::warn!(%error, "a message of a batch did not reach its session");
+                    return refusal::internal();
+                }
             }
         }
         if answers.is_empty() {
@@ -142,41 +166,36 @@ impl<H: ServerHandler> Endpoint<H> {
         &self,
         id: &SessionId,
         parts: &Parts,
-        item: Item,
-    ) -> Result<Option<BoxStream<'static, Event>>, Response> {
-        let failed = |error: super::sessions::SessionFailure| {
-            tracing::warn!(%error, "a message of a batch did not reach its session");
-            refusal::internal()
-        };
-        let mut message = match item {
-            Item::Refused(answer) => {
-                return Ok(Some(stream::iter(events::message(&answer)).boxed()));
+        mut message: ClientJsonRpcMessage,
+    ) -> Result<Option<BoxStream<'static, Event>>, SessionFailure> {
+        // As the library does with single messages, so that the handler knows who asks.
+        match &mut message {
+            JsonRpcMessage::Request(request) => {
+                request.request.extensions_mut().insert(parts.clone());
             }
-            Item::Message(message) => *message,
-        };
-        tag(&mut message, parts);
-        if !matches!(message, JsonRpcMessage::Request(_)) {
-            self.sessions.accept_message(id, message).await.map_err(failed)?;
-            return Ok(None);
+            JsonRpcMessage::Notification(_) | JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {
+                self.sessions.accept_message(id, message).await?;
+                return Ok(None);
+            }
         }
-        let answers = self.sessions.create_stream(id, message).await.map_err(failed)?;
+        let answers = self.sessions.create_stream(id, message).await?;
         // Without the ids of events: they would let a client resume a part of the stream and lose the rest.
         let answers = answers.filter_map(async |event| event.message.as_deref().and_then(events::message));
         Ok(Some(answers.boxed()))
     }
 }
 
-/// As the library does with single messages, so that the handler knows who asks.
-pub fn tag(message: &mut ClientJsonRpcMessage, parts: &Parts) {
-    match message {
-        JsonRpcMessage::Request(request) => {
-            request.request.extensions_mut().insert(parts.clone());
-        }
-        JsonRpcMessage::Notification(notification) => {
-            notification.notification.extensions_mut().insert(parts.clone());
-        }
-        JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
+/// One answer belongs to one request, and a batch to a session that has begun.
+fn admit(id: &RequestId, request: &ClientRequest, seen: &mut HashSet<RequestId>) -> Result<(), &'static str> {
+    match request {
+        ClientRequest::InitializeRequest(_) => Err("initialize cannot be part of a batch"),
+        _ if !seen.insert(id.clone()) => Err("another request of this batch has the same id"),
+        _ => Ok(()),
     }
+}
+
+fn refused(id: Option<RequestId>, error: ErrorData) -> BoxStream<'static, Event> {
+    stream::iter(events::message(&ServerJsonRpcMessage::error(error, id))).boxed()
 }
 
 /// Parameters may follow.

@@ -67,6 +67,11 @@ impl Outlet {
         self.messages.blocking_recv()
     }
 
+    /// The next message, for a task.
+    pub async fn next(&mut self) -> Option<Vec<u8>> {
+        self.messages.recv().await
+    }
+
     pub fn written(&self, message: &[u8]) {
         self.backlog.send_modify(|backlog| *backlog = backlog.saturating_sub(message.len()));
     }

@@ -2,9 +2,10 @@
 
 use axum::response::Response;
 use http::StatusCode;
-use rmcp::model::ErrorCode;
-use serde_json::{Value, json};
+use rmcp::model::{ErrorCode, ErrorData, RequestId};
+use serde_json::json;
 
+use super::wire::{self, Incoming, Message};
 use crate::http::answer;
 use crate::http::body::Unread;
 
@@ -12,10 +13,10 @@ use crate::http::body::Unread;
 const SESSION_NOT_FOUND: ErrorCode = ErrorCode(-32001);
 
 /// The id is left out, as the protocol wants it, when it is not known.
-pub fn refusal(status: StatusCode, id: Option<&Value>, code: ErrorCode, message: &str) -> Response {
+pub fn refusal(status: StatusCode, id: Option<&RequestId>, code: ErrorCode, message: &str) -> Response {
     let mut error = json!({ "jsonrpc": "2.0", "error": { "code": code.0, "message": message } });
     if let Some(id) = id {
-        error["id"] = id.clone();
+        error["id"] = json!(id);
     }
     answer::json(status, &error)
 }
@@ -65,21 +66,14 @@ pub fn unread(unread: Unread) -> Response {
     }
 }
 
-/// Why the library could not read a message: it is no JSON, or it is not one that this protocol has.
+/// Why the library could not read a message.
 pub fn unreadable(bytes: &[u8]) -> Response {
-    match serde_json::from_slice::<Value>(bytes) {
-        Err(_) => {
-            let message = "the request is not JSON, or is nested too deeply";
-            refusal(StatusCode::BAD_REQUEST, None, ErrorCode::PARSE_ERROR, message)
-        }
-        Ok(value) => {
-            let message = "the request is not a JSON-RPC 2.0 message";
-            refusal(StatusCode::BAD_REQUEST, id_of(&value), ErrorCode::INVALID_REQUEST, message)
-        }
+    match wire::read(bytes) {
+        Incoming::One(Message::Broken { id, error }) => bad_request(id.as_ref(), &error),
+        Incoming::One(_) | Incoming::Many(_) => invalid_request("the message is not as it must be"),
     }
 }
 
-/// The id to repeat, if it could be one.
-fn id_of(message: &Value) -> Option<&Value> {
-    message.get("id").filter(|id| id.is_string() || id.is_number())
+pub fn bad_request(id: Option<&RequestId>, error: &ErrorData) -> Response {
+    refusal(StatusCode::BAD_REQUEST, id, error.code, &error.message)
 }

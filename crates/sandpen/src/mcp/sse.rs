@@ -4,7 +4,6 @@
 //! was doing is ended with it.
 
 use std::collections::HashMap;
-use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,23 +15,23 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::stream::{self, StreamExt};
 use http::StatusCode;
+use http::request::Parts;
 use rmcp::ServerHandler;
-use rmcp::model::{
-    ClientJsonRpcMessage, JsonRpcMessage, ProtocolVersion, RequestId, ServerJsonRpcMessage, ServerResult,
-};
-use rmcp::service::serve_server_with_ct;
+use rmcp::model::GetExtensions;
+use rmcp::service::serve_directly_with_ct;
 use serde::Deserialize;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep_until};
-use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::{CancellationToken, DropGuard, PollSender};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 
-use super::batch::{self, Item};
+use super::connection::{Connection, Line};
 use super::events;
-use super::http::{is_json, tag};
-use super::refusal::{self, refusal};
+use super::http::is_json;
+use super::outbox::{Outlet, outbox};
+use super::refusal;
+use super::wire::{self, Incoming, Message};
 use crate::http::body::Bodies;
-use crate::http::drain::{Drain, Going};
+use crate::http::drain::Drain;
 
 /// Each holds a connection, of which there are not many more.
 const MOST: usize = 256;
@@ -40,28 +39,31 @@ const MOST: usize = 256;
 /// For a client to begin.
 const FIRST_WORD: Duration = Duration::from_secs(60);
 
-/// Without a word from the client after that, and with nothing going on.
+/// Without a word from the client after that: more than the longest run.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Messages on their way, in each direction.
-const QUEUE: usize = 64;
+/// Messages on their way to the session. Few, because each may be large.
+const QUEUE: usize = 8;
 
 /// For a place among them.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The routes, with a handler for each session.
-pub fn routes<H: ServerHandler + Clone>(
-    handler: impl Fn() -> H + Send + Sync + 'static,
-    bodies: Bodies,
-    drain: &Drain,
-) -> Router {
-    let table = Table { handler: Arc::new(handler), bodies, drain: drain.clone(), sessions: Arc::default() };
-    Router::new().route("/sse", get(listen::<H>)).route("/sse/message", post(accept::<H>)).with_state(table)
+/// For calls to notice that they were given up.
+const CLEAN_UP: Duration = Duration::from_secs(2);
+
+/// The routes of a server; `handler` makes one for each session.
+pub fn routes<F, H>(handler: F, bodies: Bodies, drain: &Drain) -> Router
+where
+    F: Fn() -> H + Clone + Send + Sync + 'static,
+    H: ServerHandler,
+{
+    let table = Table { handler, bodies, drain: drain.clone(), sessions: Arc::default() };
+    Router::new().route("/sse", get(listen::<F, H>)).route("/sse/message", post(accept::<F>)).with_state(table)
 }
 
 #[derive(Clone)]
-struct Table<H> {
-    handler: Arc<dyn Fn() -> H + Send + Sync>,
+struct Table<F> {
+    handler: F,
     bodies: Bodies,
     drain: Drain,
     sessions: Sessions,
@@ -71,52 +73,53 @@ type Sessions = Arc<Mutex<HashMap<String, Session>>>;
 
 #[derive(Clone)]
 struct Session {
-    inbox: mpsc::Sender<ClientJsonRpcMessage>,
-    /// Weak, because the stream ends when the session's own is gone.
-    outbox: mpsc::WeakSender<ServerJsonRpcMessage>,
-    talk: Arc<Mutex<Talk>>,
+    inbox: mpsc::Sender<Incoming>,
+    /// When the client last said something, if it ever did.
+    heard: watch::Sender<Option<Instant>>,
 }
 
-/// What is known of a conversation from what passes by.
-#[derive(Debug)]
-struct Talk {
-    version: Option<ProtocolVersion>,
-    /// What the end of the server waits for.
-    unanswered: HashMap<RequestId, Going>,
-    heard: Instant,
-    begun: bool,
-}
-
-async fn listen<H: ServerHandler + Clone>(State(table): State<Table<H>>) -> Response {
+async fn listen<F, H>(State(table): State<Table<F>>) -> Response
+where
+    F: Fn() -> H,
+    H: ServerHandler,
+{
     let Ok(id) = random_id() else { return refusal::internal() };
     let (inbox, incoming) = mpsc::channel(QUEUE);
-    let (outbox, outgoing) = mpsc::channel(QUEUE);
-    let talk = Talk { version: None, unanswered: HashMap::new(), heard: Instant::now(), begun: false };
-    let talk = Arc::new(Mutex::new(talk));
+    let (heard, last_heard) = watch::channel(None);
     {
         let mut sessions = lock(&table.sessions);
         if sessions.len() >= MOST {
             return refusal::too_many_sessions();
         }
-        sessions.insert(id.clone(), Session { inbox, outbox: outbox.downgrade(), talk: talk.clone() });
+        sessions.insert(id.clone(), Session { inbox, heard });
     }
     let endpoint = Event::default().event("endpoint").data(format!("/sse/message?sessionId={id}"));
+    let (outbox, outlet) = outbox();
+    let (connection, line) = Connection::new(incoming, outbox);
     let ended = CancellationToken::new();
-    tokio::spawn(serve((table.handler)(), incoming, outbox, talk.clone(), ended.clone()));
-    let leaving = Leaving { sessions: table.sessions, id, _ended: ended.drop_guard() };
-    let messages = ReceiverStream::new(outgoing).filter_map(move |message| {
-        let _held = &leaving;
-        lock(&talk).answered(&message);
-        ready(events::message(&message))
+    let running = serve_directly_with_ct((table.handler)(), connection, None, ended.clone());
+    let (drain, over) = (table.drain.clone(), ended.clone());
+    tokio::spawn(async move {
+        until_end(&line, last_heard, &drain).await;
+        over.cancel();
+        let _ = timeout(CLEAN_UP, running.waiting()).await;
     });
+    let leaving = Leaving { sessions: table.sessions, id };
+    let messages = stream::unfold((outlet, leaving), next).take_until(ended.cancelled_owned());
     events::response(stream::iter([endpoint]).chain(messages), table.drain.over().clone())
 }
 
-/// The end of the stream, and with it of the session and of what it was doing.
+async fn next((mut outlet, leaving): (Outlet, Leaving)) -> Option<(Event, (Outlet, Leaving))> {
+    let message = outlet.next().await?;
+    outlet.written(&message);
+    let event = Event::default().event("message").data(String::from_utf8_lossy(&message));
+    Some((event, (outlet, leaving)))
+}
+
+/// Takes the session out of the table when its stream ends.
 struct Leaving {
     sessions: Sessions,
     id: String,
-    _ended: DropGuard,
 }
 
 impl Drop for Leaving {
@@ -125,43 +128,36 @@ impl Drop for Leaving {
     }
 }
 
-async fn serve<H: ServerHandler>(
-    handler: H,
-    incoming: mpsc::Receiver<ClientJsonRpcMessage>,
-    outbox: mpsc::Sender<ServerJsonRpcMessage>,
-    talk: Arc<Mutex<Talk>>,
-    ended: CancellationToken,
-) {
-    // The library gives up when the first message is a notification, which says nothing yet.
-    let incoming =
-        ReceiverStream::new(incoming).skip_while(|message| ready(!matches!(message, JsonRpcMessage::Request(_))));
-    let transport = (PollSender::new(outbox), incoming);
-    let serving = async {
-        match serve_server_with_ct(handler, transport, ended.clone()).await {
-            Ok(running) => {
-                let _ = running.waiting().await;
-            }
-            Err(error) => tracing::debug!(%error, "a client did not begin as it must"),
+async fn until_end(line: &Line, heard: watch::Receiver<Option<Instant>>, drain: &Drain) {
+    let drained = async {
+        drain.begun().await;
+        line.refuse_requests();
+        std::future::pending::<()>().await;
+    };
+    let waited_for = async {
+        loop {
+            line.busy().await;
+            let _going = drain.going();
+            line.idle().await;
         }
     };
     tokio::select! {
-        () = serving => {}
-        () = unused(&talk) => ended.cancel(),
+        () = line.ended() => {}
+        () = unused(heard) => {}
+        () = drained => {}
+        () = waited_for => {}
     }
 }
 
 /// Until nothing was heard for too long.
-async fn unused(talk: &Mutex<Talk>) {
+async fn unused(heard: watch::Receiver<Option<Instant>>) {
+    let opened = Instant::now();
     loop {
-        let (deadline, busy) = {
-            let talk = lock(talk);
-            (talk.heard + if talk.begun { IDLE } else { FIRST_WORD }, !talk.unanswered.is_empty())
-        };
-        let now = Instant::now();
-        if deadline <= now && !busy {
+        let deadline = heard.borrow().map_or(opened + FIRST_WORD, |last| last + IDLE);
+        if deadline <= Instant::now() {
             return;
         }
-        sleep_until(deadline.max(now + FIRST_WORD)).await;
+        sleep_until(deadline).await;
     }
 }
 
@@ -171,8 +167,8 @@ struct Address {
     session_id: String,
 }
 
-async fn accept<H: ServerHandler + Clone>(
-    State(table): State<Table<H>>,
+async fn accept<F>(
+    State(table): State<Table<F>>,
     address: Result<Query<Address>, QueryRejection>,
     request: Request,
 ) -> Response {
@@ -190,74 +186,30 @@ async fn accept<H: ServerHandler + Clone>(
         Ok(body) => body,
         Err(unread) => return refusal::unread(unread),
     };
-    let items = if batch::looks_like_batch(&body.bytes) {
-        if lock(&session.talk).version != Some(ProtocolVersion::V_2025_03_26) {
-            return refusal::invalid_request("this session's revision of the protocol has no batches");
-        }
-        match batch::split(&body.bytes) {
-            Ok(items) => items,
-            Err(no) => return refusal(StatusCode::BAD_REQUEST, None, no.code(), no.message()),
-        }
-    } else {
-        match serde_json::from_slice(&body.bytes) {
-            Ok(message) => vec![Item::Message(Box::new(message))],
-            Err(_) => return refusal::unreadable(&body.bytes),
-        }
-    };
-    for item in items {
-        let delivered = match item {
-            Item::Message(mut message) => {
-                tag(&mut message, &parts);
-                session.deliver(*message, &table.drain).await
-            }
-            Item::Refused(answer) => session.answer(*answer).await,
-        };
-        if let Err(response) = delivered {
-            return response;
-        }
+    let mut incoming = wire::read(&body.bytes);
+    match &mut incoming {
+        Incoming::One(Message::Broken { id, error }) => return refusal::bad_request(id.as_ref(), error),
+        Incoming::One(message) => tag(message, &parts),
+        Incoming::Many(messages) => messages.iter_mut().for_each(|message| tag(message, &parts)),
     }
-    StatusCode::ACCEPTED.into_response()
-}
-
-impl Session {
-    async fn deliver(&self, message: ClientJsonRpcMessage, drain: &Drain) -> Result<(), Response> {
-        lock(&self.talk).said(&message, drain);
-        self.inbox.send_timeout(message, PATIENCE).await.map_err(|error| match error {
-            mpsc::error::SendTimeoutError::Closed(_) => refusal::no_session(),
-            mpsc::error::SendTimeoutError::Timeout(_) => refusal::busy(),
-        })
-    }
-
-    async fn answer(&self, answer: ServerJsonRpcMessage) -> Result<(), Response> {
-        let outbox = self.outbox.upgrade().ok_or_else(refusal::no_session)?;
-        outbox.send_timeout(answer, PATIENCE).await.map_err(|_| refusal::busy())
+    session.heard.send_replace(Some(Instant::now()));
+    match session.inbox.send_timeout(incoming, PATIENCE).await {
+        Ok(()) => StatusCode::ACCEPTED.into_response(),
+        Err(mpsc::error::SendTimeoutError::Closed(_)) => refusal::no_session(),
+        Err(mpsc::error::SendTimeoutError::Timeout(_)) => refusal::busy(),
     }
 }
 
-impl Talk {
-    fn said(&mut self, message: &ClientJsonRpcMessage, drain: &Drain) {
-        self.heard = Instant::now();
-        self.begun = true;
-        if let JsonRpcMessage::Request(request) = message {
-            self.unanswered.insert(request.id.clone(), drain.going());
+/// So that the handler knows who asks.
+fn tag(message: &mut Message, parts: &Parts) {
+    match message {
+        Message::Request { request, .. } => {
+            request.extensions_mut().insert(parts.clone());
         }
-    }
-
-    fn answered(&mut self, message: &ServerJsonRpcMessage) {
-        match message {
-            JsonRpcMessage::Response(response) => {
-                if let ServerResult::InitializeResult(result) = &response.result {
-                    self.version = Some(result.protocol_version.clone());
-                }
-                self.unanswered.remove(&response.id);
-            }
-            JsonRpcMessage::Error(error) => {
-                if let Some(id) = &error.id {
-                    self.unanswered.remove(id);
-                }
-            }
-            JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => {}
+        Message::Notification(notification) => {
+            notification.extensions_mut().insert(parts.clone());
         }
+        Message::Ignored | Message::Broken { .. } => {}
     }
 }
 
