@@ -14,6 +14,8 @@ mod connection;
 mod era;
 mod errors;
 mod events;
+#[cfg(feature = "conformance")]
+mod fixtures;
 mod guard;
 mod ledger;
 mod lines;
@@ -26,6 +28,14 @@ mod tasks;
 mod wire;
 
 /// What a transport serves in each of its sessions.
+#[cfg(not(feature = "conformance"))]
 pub fn sessions(adapter: adapter::Adapter) -> impl Fn() -> adapter::Adapter + Clone {
     move || adapter.for_session()
+}
+
+/// What a transport serves in each of its sessions, with what the conformance suite needs besides.
+#[cfg(feature = "conformance")]
+pub fn sessions(adapter: adapter::Adapter) -> impl Fn() -> fixtures::Fixtures + Clone {
+    let fixtures = fixtures::Fixtures::new(adapter);
+    move || fixtures.for_session()
 }
