@@ -47,6 +47,8 @@ fn node() -> Result<(), Trouble> {
     // Not `npm ci`: it refuses a lock that leaves out what only other systems need.
     let mut command = Command::new("npm");
     command.args(["install", "--no-save", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]);
+    // Its own patience with a registry that is not there is some minutes.
+    command.args(["--fetch-retries=1", "--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=3000"]);
     part.run(command.current_dir(&part.directory))?;
     part.finish()
 }
@@ -65,7 +67,7 @@ fn python(version: &str) -> Result<(), Trouble> {
         return Err(Trouble::Missing(format!("{}: python3 has no venv (package python3-venv)", part.name)));
     }
     let mut command = Command::new(part.directory.join("bin/pip"));
-    command.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--requirement"]);
+    command.args(["install", "--quiet", "--disable-pip-version-check", "--no-deps", "--retries=1", "--requirement"]);
     part.run(command.args(&part.pins))?;
     part.finish()
 }
