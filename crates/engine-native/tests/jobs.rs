@@ -14,7 +14,7 @@ use engine_native::{NativeConfig, NativeEngine};
 use libtest_mimic::{Arguments, Trial};
 use sandbox::{
     ByteRange, Engine, ExecRequest, ExecStatus, InstanceId, Job, JobFile, JobPlace, JobRequest, JobResult, JobWork,
-    Layer, Owner, RunCode, SandboxId, SandboxService, SandboxSpec, ServiceSettings,
+    Layer, ListOptions, Owner, RunCode, SandboxId, SandboxService, SandboxSpec, ServiceSettings,
 };
 
 type Case = fn(World) -> Pin<Box<dyn Future<Output = ()>>>;
@@ -131,6 +131,14 @@ async fn changes(world: World) {
     assert_eq!(names(&result), ["/workspace/a", "/workspace/b", "/workspace/c"]);
     for _ in 0..10 {
         assert_eq!(names(&world.run(inside("cat a b c")).await.1), Vec::<String>::new());
+    }
+    for _ in 0..5 {
+        let work = JobWork::Code(RunCode::new("python", "print(1)", Duration::from_secs(60)));
+        world.run(JobRequest::new(JobPlace::Existing(info.id.clone()), work)).await;
+        let files = world.service.files(&owner(), &info.id).expect("its files");
+        let options = ListOptions { recursive: false, max_entries: 100 };
+        let listing = files.list(&info.work_directory, options).await.expect("a listing");
+        assert_eq!(listing.entries.len(), 4, "the code is gone when the end is told: {listing:?}");
     }
     // Times that a program sets, as what unpacks an archive does, and a new name for an old file.
     let (_, result) = world.run(inside("touch -d @0 a; echo d >> b; touch -d @0 b; mv c moved")).await;

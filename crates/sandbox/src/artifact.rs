@@ -4,7 +4,7 @@
 //!
 //! Regular files below the sandbox's work directory that were new or changed since the run began, except
 //!
-//! - in hidden directories and those that tools keep for themselves ([`is_noise`]),
+//! - in hidden directories and those that tools keep for themselves (`is_noise`),
 //! - the code that the run itself was started from.
 //!
 //! # How a change is seen
@@ -12,7 +12,7 @@
 //! By the time of the file's last change, which a program cannot set: what unpacks an archive gives files their old
 //! modification times, and a listing before each run would cost more than most runs. Kernels read that time from a clock
 //! that ticks every 10 ms at the slowest, so what was changed just before the run began could seem to be changed by it.
-//! Where something may have been, the files of that last moment are noted before ([`Baseline::note`]). The sandbox's clock
+//! Where something may have been, the files of that last moment are noted before (`Baseline::note`). The sandbox's clock
 //! must be ours, which it is on one kernel; a clock that is set back while a run goes on hides what the run made.
 
 use std::collections::HashMap;

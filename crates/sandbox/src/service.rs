@@ -5,6 +5,8 @@
 //! - A sandbox is seen and touched by its owner only; to everybody else it does not exist.
 //! - A create waits its turn among owners, not among creates: a thousand of one owner do not hold up one of another.
 //! - A call that makes or ends something finishes or cleans up, also when its caller goes away in the middle.
+//! - A job goes on whoever looks at it, ends when it is stopped, with its sandbox and with the service, and takes the
+//!   sandbox that was made for it with it. What is kept of it is bounded.
 //! - A sandbox ends when it was idle for its idle time or old enough, never while something runs in it (but for the total
 //!   time), whoever started that, and never after a renewal that was answered.
 //! - Several processes may share one state directory: each sees what the others made persistent, and nothing is lost or

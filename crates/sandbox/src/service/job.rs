@@ -130,6 +130,11 @@ impl Job {
         }
     }
 
+    /// [`Job::stop`] without waiting, for who is about to go away.
+    pub fn ask_to_stop(&self) {
+        self.shared.ask_to_stop();
+    }
+
     /// Kill everything that the run started, and wait until it has ended. Success when it already had.
     ///
     /// Its outcome is then `Cancelled`, unless it came to another end first. Fails only when the engine does not show that

@@ -298,10 +298,12 @@ async fn a_shutdown_ends_jobs_first() {
     let service = world.process().await;
     let info = create(&service, SandboxSpec { persistence: Persistence::Persistent, ..spec() }).await;
     let jobs = [start(&service, fresh("sleep 1000")), start(&service, inside(&info.id, "sleep 1000"))];
-    world.host.delay(Operation::Create, seconds(1000));
+    world.host.delay(Operation::Create, seconds(20));
     let creating = start(&service, fresh("sleep 1000"));
     settle().await;
+    let begun = Instant::now();
     service.shutdown().await.unwrap();
+    assert!(begun.elapsed() < seconds(10), "{:?}", begun.elapsed());
     for job in jobs.iter().chain([&creating]) {
         assert_eq!(status(job).await, ExecStatus::Cancelled);
     }
