@@ -74,7 +74,7 @@ async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Res
         cors::show_to(origin, &mut response);
     }
     match going {
-        Some(going) => response.map(|body| Lasting::new(body, going)),
+        Some(going) => response.map(|body| Lasting::wrap(body, going)),
         None => response,
     }
 }

@@ -124,7 +124,7 @@ impl FromStr for AllowedHost {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let host = Authority::from_str(text).ok().filter(|host| is_plain(host)).ok_or_else(|| {
+        let host = Authority::from_str(text).ok().filter(is_plain).ok_or_else(|| {
             Error::invalid_input(format!("{text:?} is not the name of a host"))
                 .with_hint("write sandpen.example.com or sandpen.example.com:8443")
         })?;

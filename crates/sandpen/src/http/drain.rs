@@ -68,7 +68,7 @@ pub struct Lasting {
 }
 
 impl Lasting {
-    pub fn new(body: Body, going: Going) -> Body {
+    pub fn wrap(body: Body, going: Going) -> Body {
         Body::new(Self { body, _going: going })
     }
 }
