@@ -80,7 +80,8 @@ impl Connection {
             Message::Ignored => tracing::debug!("a message that needs no answer was let go"),
             Message::Notification(notification) => self.take_notification(*notification),
             Message::Request { id, request } => {
-                let opened = self.admit(&request, batch).and_then(|kind| self.ledger.open(&id, kind, batch));
+                let watcher = request.get_meta().get_progress_token();
+                let opened = self.admit(&request, batch).and_then(|kind| self.ledger.open(&id, kind, watcher, batch));
                 match opened {
                     Ok(number) => {
                         if is_hello(&request) {
@@ -171,6 +172,12 @@ impl Connection {
     }
 
     fn put_notification(&mut self, mut notification: ServerNotification) {
+        // A request that is over, or was given up while this was on its way, is not spoken of any more.
+        if let ServerNotification::ProgressNotification(told) = &notification
+            && !self.ledger.is_watched(&told.params.progress_token)
+        {
+            return;
+        }
         if let Some(number) = notification.get_meta().subscription_id() {
             // One that comes after the end of its subscription has nobody to go to.
             let Some(id) = self.ledger.id(&number).cloned() else { return };

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use rmcp::model::{ErrorCode, ErrorData, RequestId};
+use rmcp::model::{ErrorCode, ErrorData, ProgressToken, RequestId};
 use tokio::sync::watch;
 
 /// Far more than any client needs, and a bound all the same.
@@ -16,6 +16,8 @@ pub struct Ledger {
     last_number: i64,
     open: HashMap<i64, Entry>,
     numbers: HashMap<RequestId, i64>,
+    /// Those who want to be told of progress, and how many requests each token stands for.
+    watchers: HashMap<ProgressToken, usize>,
     batches: HashMap<i64, Batch>,
     /// Requests that will end by themselves.
     busy: watch::Sender<usize>,
@@ -26,6 +28,7 @@ pub struct Entry {
     pub id: RequestId,
     batch: Option<i64>,
     kind: Kind,
+    watcher: Option<ProgressToken>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,13 +48,25 @@ impl Ledger {
     /// With a place to look how many requests are being worked on.
     pub fn new() -> (Self, watch::Receiver<usize>) {
         let (busy, watched) = watch::channel(0);
-        let ledger =
-            Self { last_number: 0, open: HashMap::new(), numbers: HashMap::new(), batches: HashMap::new(), busy };
+        let ledger = Self {
+            last_number: 0,
+            open: HashMap::new(),
+            numbers: HashMap::new(),
+            watchers: HashMap::new(),
+            batches: HashMap::new(),
+            busy,
+        };
         (ledger, watched)
     }
 
     /// The number that stands for the request from now on.
-    pub fn open(&mut self, id: &RequestId, kind: Kind, batch: Option<i64>) -> Result<RequestId, ErrorData> {
+    pub fn open(
+        &mut self,
+        id: &RequestId,
+        kind: Kind,
+        watcher: Option<ProgressToken>,
+        batch: Option<i64>,
+    ) -> Result<RequestId, ErrorData> {
         if self.open.len() >= MOST_OPEN {
             return Err(ErrorData::new(ErrorCode(-32000), "too many requests at once; wait for answers", None));
         }
@@ -59,7 +74,10 @@ impl Ledger {
             return Err(ErrorData::invalid_request("a request with this id is still being worked on", None));
         }
         let number = self.next_number();
-        self.open.insert(number, Entry { id: id.clone(), batch, kind });
+        if let Some(watcher) = &watcher {
+            *self.watchers.entry(watcher.clone()).or_default() += 1;
+        }
+        self.open.insert(number, Entry { id: id.clone(), batch, kind, watcher });
         self.numbers.insert(id.clone(), number);
         self.count(kind, 1);
         Ok(RequestId::Number(number))
@@ -71,7 +89,20 @@ impl Ledger {
         let entry = self.open.remove(number)?;
         self.numbers.remove(&entry.id);
         self.count(entry.kind, -1);
+        if let Some(watcher) = &entry.watcher
+            && let Some(requests) = self.watchers.get_mut(watcher)
+        {
+            *requests -= 1;
+            if *requests == 0 {
+                self.watchers.remove(watcher);
+            }
+        }
         Some(entry)
+    }
+
+    /// Whether a request that this token stands for is still being worked on.
+    pub fn is_watched(&self, watcher: &ProgressToken) -> bool {
+        self.watchers.contains_key(watcher)
     }
 
     pub fn number(&self, id: &RequestId) -> Option<RequestId> {
@@ -136,12 +167,12 @@ mod tests {
     #[test]
     fn an_identifier_is_free_again_when_its_request_is_over() {
         let (mut ledger, busy) = Ledger::new();
-        let first = ledger.open(&id("a"), Kind::Call, None).unwrap();
-        assert_eq!(ledger.open(&id("a"), Kind::Call, None).unwrap_err().code.0, -32600);
+        let first = ledger.open(&id("a"), Kind::Call, None, None).unwrap();
+        assert_eq!(ledger.open(&id("a"), Kind::Call, None, None).unwrap_err().code.0, -32600);
         assert_eq!(*busy.borrow(), 1);
         assert_eq!(ledger.close(&first).unwrap().id, id("a"));
         assert!(ledger.close(&first).is_none(), "a second answer has nowhere to go");
-        let second = ledger.open(&id("a"), Kind::Call, None).unwrap();
+        let second = ledger.open(&id("a"), Kind::Call, None, None).unwrap();
         assert_ne!(first, second);
         ledger.close(&second);
         assert_eq!(*busy.borrow(), 0);
@@ -150,8 +181,8 @@ mod tests {
     #[test]
     fn a_text_and_a_number_are_different_identifiers() {
         let (mut ledger, _busy) = Ledger::new();
-        assert!(ledger.open(&id("1"), Kind::Call, None).is_ok());
-        assert!(ledger.open(&RequestId::Number(1), Kind::Call, None).is_ok());
+        assert!(ledger.open(&id("1"), Kind::Call, None, None).is_ok());
+        assert!(ledger.open(&RequestId::Number(1), Kind::Call, None, None).is_ok());
     }
 
     #[test]
@@ -166,9 +197,21 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_told_of_progress_when_the_last_request_is_over() {
+        let (mut ledger, _busy) = Ledger::new();
+        let token = ProgressToken(id("token"));
+        let first = ledger.open(&id("a"), Kind::Call, Some(token.clone()), None).unwrap();
+        let second = ledger.open(&id("b"), Kind::Call, Some(token.clone()), None).unwrap();
+        ledger.close(&first);
+        assert!(ledger.is_watched(&token));
+        ledger.close(&second);
+        assert!(!ledger.is_watched(&token));
+    }
+
+    #[test]
     fn a_subscription_keeps_nobody_waiting() {
         let (mut ledger, busy) = Ledger::new();
-        ledger.open(&id("listen"), Kind::Subscription, None).unwrap();
+        ledger.open(&id("listen"), Kind::Subscription, None, None).unwrap();
         assert_eq!(*busy.borrow(), 0);
     }
 }
