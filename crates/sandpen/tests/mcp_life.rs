@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -71,13 +72,14 @@ fn the_end_of_input_ends_everything() {
 fn a_client_that_reads_no_answers_any_more_is_gone() {
     needs_sandboxes!();
     let world = World::new();
-    let mut command = world.command(&["mcp"]);
-    let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut child = world.command(&["mcp"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    drop(child.stdout.take());
-    use std::io::Write;
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
     let ping = json!({ "jsonrpc": "2.0", "id": 1, "method": "ping" });
     writeln!(stdin, "{ping}").unwrap();
+    stdout.read_line(&mut String::new()).unwrap();
+    // Nothing is to be said, and nothing more is asked; it is seen all the same.
+    drop(stdout);
     wait_until("the server ends", || child.try_wait().unwrap().is_some());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }

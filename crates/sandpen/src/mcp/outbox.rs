@@ -1,6 +1,7 @@
 //! Messages on their way out, in order. Nobody waits to put one in; whoever reads requests waits while it is full.
 
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// While more than this waits to be written, no further request is read.
 const FULL: usize = 32 << 20;
@@ -10,6 +11,7 @@ const FULL: usize = 32 << 20;
 pub struct Outbox {
     messages: mpsc::UnboundedSender<Vec<u8>>,
     backlog: watch::Sender<usize>,
+    gone: CancellationToken,
 }
 
 /// The end where they come out, one by one. Dropping it means that nobody reads any more.
@@ -17,6 +19,7 @@ pub struct Outbox {
 pub struct Outlet {
     messages: mpsc::UnboundedReceiver<Vec<u8>>,
     backlog: watch::Sender<usize>,
+    _gone: DropGuard,
 }
 
 /// Nobody reads any more.
@@ -26,7 +29,9 @@ pub struct ReaderGone;
 pub fn outbox() -> (Outbox, Outlet) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let (backlog, _) = watch::channel(0);
-    (Outbox { messages: sender, backlog: backlog.clone() }, Outlet { messages: receiver, backlog })
+    let gone = CancellationToken::new();
+    let outlet = Outlet { messages: receiver, backlog: backlog.clone(), _gone: gone.clone().drop_guard() };
+    (Outbox { messages: sender, backlog, gone }, outlet)
 }
 
 impl Outbox {
@@ -48,8 +53,13 @@ impl Outbox {
         self.until(|backlog| backlog == 0).await
     }
 
+    /// Somebody saw it before a message could not be written.
+    pub fn give_up(&self) {
+        self.gone.cancel();
+    }
+
     pub async fn reader_gone(&self) {
-        self.messages.closed().await;
+        self.gone.cancelled().await;
     }
 
     async fn until(&self, reached: impl Fn(usize) -> bool) -> Result<(), ReaderGone> {

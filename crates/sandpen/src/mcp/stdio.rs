@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::adapter::Adapter;
 use super::connection::{Connection, Line as Connected};
 use super::lines::{Cutter, Line};
-use super::outbox::{Outlet, outbox};
+use super::outbox::{Outbox, Outlet, outbox};
 use super::wire::{self, Incoming};
 use crate::signals::Signals;
 
@@ -53,12 +53,11 @@ pub struct Stdio {
 impl Stdio {
     /// From here on whatever is printed by mistake goes to standard error, and nobody can read the client's messages.
     pub fn take() -> Result<Self> {
-        let failed = |cause| Error::internal("standard input and output cannot be used").with_cause(cause);
-        let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
-        let output = std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
-        let nothing = File::open("/dev/null").map_err(failed)?;
-        rustix::stdio::dup2_stdin(&nothing).map_err(|error| failed(error.into()))?;
-        rustix::stdio::dup2_stdout(std::io::stderr().as_fd()).map_err(|error| failed(error.into()))?;
+        let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(unusable)?;
+        let output = std::io::stdout().as_fd().try_clone_to_owned().map_err(unusable)?;
+        let nothing = File::open("/dev/null").map_err(unusable)?;
+        rustix::stdio::dup2_stdin(&nothing).map_err(|error| unusable(error.into()))?;
+        rustix::stdio::dup2_stdout(std::io::stderr().as_fd()).map_err(|error| unusable(error.into()))?;
         Ok(Self { input: input.into(), output: output.into() })
     }
 }
@@ -70,7 +69,9 @@ pub async fn serve(adapter: Adapter, stdio: Stdio) -> Result<Ending> {
     let (outbox, outlet) = outbox();
     let Stdio { input, output } = stdio;
     thread("input", move || read(input, &sender))?;
+    let (reader, watched) = (outbox.clone(), output.try_clone().map_err(unusable)?);
     thread("output", move || write(output, outlet))?;
+    thread("reader", move || watch_reader(&watched, &reader))?;
     let (connection, line) = Connection::new(incoming, outbox);
     let serving = CancellationToken::new();
     let running = serve_directly_with_ct(adapter, connection, None, serving.clone());
@@ -103,6 +104,10 @@ async fn until_end(signals: &mut Signals, line: &Connected) -> Ending {
             }
         }
     }
+}
+
+fn unusable(cause: std::io::Error) -> Error {
+    Error::internal("standard input and output cannot be used").with_cause(cause)
 }
 
 /// A thread each, because these descriptors may be anything: not all of them can be waited for in another way, and to
@@ -171,6 +176,21 @@ fn write_all(output: &mut File, mut bytes: &[u8]) -> std::io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// A pipe or a socket whose other end was closed says so even when there is nothing to write. A file never does.
+fn watch_reader(output: &File, reader: &Outbox) {
+    let mut watched = [PollFd::new(output, PollFlags::empty())];
+    loop {
+        match poll(&mut watched, None) {
+            Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => return reader.give_up(),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                tracing::debug!(%error, "standard output cannot be watched");
+                return;
+            }
+        }
+    }
 }
 
 /// Whoever started us may have made the descriptor non-blocking. A failed wait is seen by the next read or write.
