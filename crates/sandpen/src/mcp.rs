@@ -22,6 +22,7 @@ mod lines;
 mod outbox;
 mod progress;
 mod refusal;
+mod requests;
 mod sessions;
 mod subscriptions;
 mod tasks;

@@ -144,6 +144,7 @@ fn errors_have_the_codes_of_their_revision() {
     assert_eq!(client.refused("tools/call", json!({ "arguments": {} })), -32602);
     assert_eq!(client.refused("prompts/get", json!({ "name": "no_such_prompt" })), -32602);
     assert_eq!(client.refused("prompts/get", json!({ "name": "analyse_data" })), -32602);
+    assert_eq!(client.refused("tools/list", json!({ "cursor": "somewhere" })), -32602);
     assert_eq!(client.refused("subscriptions/listen", json!({ "notifications": {} })), -32601);
     assert_eq!(client.refused("tasks/get", json!({ "taskId": "x" })), -32021);
 }

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use rmcp::model::{
-    ArgumentInfo, CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams,
-    CompleteResult, CompletionInfo, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData,
-    GetPromptRequestParams, GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult, Implementation,
-    InitializeRequestParams, InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-    ListToolsResult, PaginatedRequestParams, PromptMessage, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, Reference, Role, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter,
-    Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
+    CompletionInfo, CustomRequest, CustomResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse,
+    GetPromptResult, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
+    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
+    PromptMessage, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Role, ServerCapabilities,
+    ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -22,6 +21,7 @@ use super::era::Era;
 use super::errors::protocol_error;
 use super::guard::guarded;
 use super::progress::Reporter;
+use super::requests;
 use super::subscriptions::{self, Subscriptions};
 use super::tasks::{Tasks, Working};
 
@@ -162,9 +162,10 @@ impl ServerHandler for Adapter {
 
     async fn list_tools(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        requests::first_page(request.as_ref())?;
         let era = Era::of(&context);
         let tools = self.parts().catalog.tools().iter().map(|tool| answer::tool(tool, era)).collect();
         let Labels { meta, ttl_ms, cache_scope } = Labels::stable(era);
@@ -230,9 +231,10 @@ impl ServerHandler for Adapter {
 
     async fn list_resources(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
+        requests::first_page(request.as_ref())?;
         let call = self.call(&context)?;
         let found = guarded(async { resources::list(&call).await.map_err(|error| protocol_error(&error)) }).await?;
         let Labels { meta, ttl_ms, cache_scope } = Labels::private(Era::of(&context));
@@ -242,9 +244,10 @@ impl ServerHandler for Adapter {
 
     async fn list_resource_templates(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        requests::first_page(request.as_ref())?;
         let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context));
         let templates = resources::TEMPLATES.iter().map(answer::template).collect();
         let templates = ListResourceTemplatesResult::with_all_items(templates);
@@ -298,9 +301,10 @@ impl ServerHandler for Adapter {
 
     async fn list_prompts(
         &self,
-        _request: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
+        requests::first_page(request.as_ref())?;
         let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context));
         let prompts = ListPromptsResult::with_all_items(prompts::ALL.iter().map(answer::prompt).collect());
         Ok(ListPromptsResult { meta, ttl_ms, cache_scope, ..prompts })
@@ -332,7 +336,7 @@ impl ServerHandler for Adapter {
     ) -> Result<CompleteResult, ErrorData> {
         let call = self.call(&context)?;
         let values =
-            guarded(async { completions(&call, request).await.map_err(|error| protocol_error(&error)) }).await?;
+            guarded(async { requests::complete(&call, request).await.map_err(|error| protocol_error(&error)) }).await?;
         let completion = CompletionInfo::with_all_values(values)
             .map_err(|_| protocol_error(&Error::internal("there are too many completions")))?;
         let mut result = CompleteResult::new(completion);
@@ -346,48 +350,7 @@ impl ServerHandler for Adapter {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        let method = request.method.as_str();
-        let removed = Era::of(&context) == Era::Modern && REMOVED.contains(&method);
-        Err(if METHODS.contains(&method) && !removed {
-            ErrorData::invalid_params(format!("the parameters of {method} are not as they must be"), None)
-        } else {
-            ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?}"), None)
-        })
-    }
-}
-
-/// What there was before 2026-07-28 and is no longer.
-const REMOVED: &[&str] = &["initialize", "resources/subscribe", "resources/unsubscribe"];
-
-/// The methods that take parameters which can be wrong.
-const METHODS: &[&str] = &[
-    "completion/complete",
-    "initialize",
-    "prompts/get",
-    "prompts/list",
-    "resources/list",
-    "resources/read",
-    "resources/subscribe",
-    "resources/templates/list",
-    "resources/unsubscribe",
-    "server/discover",
-    "subscriptions/listen",
-    "tasks/cancel",
-    "tasks/get",
-    "tasks/update",
-    "tools/call",
-    "tools/list",
-];
-
-async fn completions(call: &Call, request: CompleteRequestParams) -> sandbox::Result<Vec<String>> {
-    let ArgumentInfo { name, value, .. } = &request.argument;
-    match &request.r#ref {
-        Reference::Prompt(prompt) => Ok(prompts::find(&prompt.name)?.complete(name, value)),
-        Reference::Resource(template) => {
-            let known = request.context.and_then(|context| context.arguments).unwrap_or_default();
-            resources::complete(call, &template.uri, name, value, &known.into_iter().collect()).await
-        }
-        _ => Ok(Vec::new()),
+        Err(requests::unknown(&request.method, Era::of(&context)))
     }
 }
 
