@@ -1,5 +1,7 @@
 //! `sandpen mcp`: tools for one MCP client, over standard input and output.
 
+use std::io::IsTerminal;
+
 use clap::Args;
 use sandbox::Result;
 
@@ -10,7 +12,7 @@ use crate::exit::Exit;
 use crate::mcp::adapter::Callers;
 use crate::mcp::setup;
 use crate::mcp::stdio::{self, Ending, Stdio};
-use crate::{log, wiring};
+use crate::{log, output, wiring};
 
 /// Serve an MCP client over standard input and output
 ///
@@ -50,6 +52,9 @@ impl Arguments {
 
 pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
     log::start(config.server.log);
+    if std::io::stdin().is_terminal() {
+        output::note("this is for MCP clients, which speak JSON-RPC by lines", Some("Ctrl-C ends it"));
+    }
     let stdio = Stdio::take()?;
     wiring::block_on(async {
         let adapter = setup::adapter(&config, Callers::Local).await?;
