@@ -176,14 +176,19 @@ async fn stop_in_vfork(world: World) {
 }
 
 async fn stops(world: World) {
-    for round in 0..40 {
-        let job = world.start(shell(fresh(), "echo x > made; sleep 0.01"));
-        tokio::time::sleep(Duration::from_micros(round * 700)).await;
+    let info = world.service.create(&owner(), SandboxSpec::new(owner())).await.expect("a sandbox");
+    for round in 0..60 {
+        let place = if round % 2 == 0 { fresh() } else { JobPlace::Existing(info.id.clone()) };
+        let job = world.start(shell(place, "for i in 1 2 3; do sh -c 'sleep 0.001 & echo x > made'; done; sleep 0.01"));
+        tokio::time::sleep(Duration::from_micros(round * 500)).await;
         job.stop().await.expect("a stop");
         let status = job.wait().await.expect("a result").outcome.status;
         assert!(matches!(status, ExecStatus::Cancelled | ExecStatus::Exited(0)), "{status:?}");
-        assert!(world.engine.list().await.expect("a list").is_empty(), "round {round}");
+        let left = world.engine.list().await.expect("a list");
+        let left: Vec<_> = left.iter().map(|sandbox| &sandbox.id).collect();
+        assert_eq!(left, [&info.id], "round {round}");
     }
+    world.is_quiet(&info.id).await;
 }
 
 async fn flood(world: World) {

@@ -253,7 +253,7 @@ async fn a_build_can_be_stopped() {
     assert_eq!(service.usage(&owner(), &info.id).await.unwrap().processes, Some(0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn many_wait_and_waiting_can_be_given_up() {
     let world = World::new();
     let service = world.process().await;

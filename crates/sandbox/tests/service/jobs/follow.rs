@@ -76,7 +76,7 @@ async fn a_follower_that_never_reads_holds_up_nobody_and_is_told() {
     assert_eq!(status(&job).await, ExecStatus::TimedOut);
     assert!(begun.elapsed() < Duration::from_secs(20));
     let output = job.output().stdout;
-    assert!(output.total() > 100_000, "it went on: {}", output.total());
+    assert!(output.total() > 5000, "it went on: {}", output.total());
     assert_eq!(output.bytes().len(), 3000);
     let chunks = rest(follower).await;
     let (got, skipped) =
@@ -84,7 +84,7 @@ async fn a_follower_that_never_reads_holds_up_nobody_and_is_told() {
     assert_eq!((got, skipped), (3000, output.dropped()));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_follow_that_is_given_up_and_taken_up_again_loses_nothing() {
     let world = World::new();
     let service = world.process().await;
