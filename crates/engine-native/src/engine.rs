@@ -14,6 +14,7 @@ use sandbox::{
 };
 
 use crate::client::Launcher;
+use crate::collect::Collector;
 use crate::files::NativeFiles;
 use crate::host::Host;
 use crate::launcher::Configuration;
@@ -55,6 +56,7 @@ pub struct Shared {
     launcher: Mutex<Option<Arc<Launcher>>>,
     layouts: Mutex<Layouts>,
     pub(crate) pool: Pool,
+    collector: Collector,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Live>>>,
     _instance_lock: File,
 }
@@ -75,6 +77,7 @@ impl NativeEngine {
         let walls = walls.map_err(|error| (error.kind(), error.message().to_owned(), error.hint().map(str::to_owned)));
         let shared = Shared {
             pool: Pool::new(config.spares),
+            collector: Collector::default(),
             config,
             host,
             walls,
@@ -226,8 +229,12 @@ impl Engine for NativeEngine {
 
     async fn list(&self) -> Result<Vec<EngineSandbox>> {
         let shared = &self.shared;
-        let (places, groups) = (shared.places.clone(), shared.host.places.clone());
-        let _ = tokio::task::spawn_blocking(move || places.sweep(&groups)).await;
+        let (sweeper, groups) = (self.shared.clone(), shared.host.places.clone());
+        let swept = tokio::task::spawn_blocking(move || {
+            sweeper.places.sweep(&groups);
+            sweeper.collector.collect_in_time(&sweeper.places);
+        });
+        let _ = swept.await;
         let mut ids: BTreeSet<SandboxId> = shared.sandboxes().keys().cloned().collect();
         let unreadable = |cause: io::Error| Error::unavailable("the engine's records cannot be read").with_cause(cause);
         ids.extend(record::all(&shared.places.records).map_err(unreadable)?);

@@ -18,18 +18,17 @@ use host::{host_tree, known_host_tree};
 /// The first time it may take as long as unpacking an archive or starting every interpreter of the host, so it belongs
 /// on a thread that may block; after that some hundred microseconds.
 pub fn resolve(image: &Image, state_directory: &Path) -> Result<RootTree> {
-    let store = state_directory.join("images");
     match image {
-        Image::Host => host_tree(&store),
+        Image::Host => host_tree(&state_directory.join("host")),
         Image::Directory(path) => tree::directory_tree(path, state_directory),
-        Image::Archive(path) => tree::archive_tree(path, state_directory, &store),
+        Image::Archive(path) => tree::archive_tree(path, state_directory, &state_directory.join("images")),
     }
 }
 
 /// The same, when it takes no waiting.
 pub fn known(image: &Image, state_directory: &Path) -> Option<Result<RootTree>> {
     match image {
-        Image::Host => known_host_tree(&state_directory.join("images")),
+        Image::Host => known_host_tree(&state_directory.join("host")),
         Image::Directory(_) | Image::Archive(_) => None,
     }
 }

@@ -17,6 +17,7 @@
 mod cgroup;
 mod channel;
 mod client;
+mod collect;
 mod crash;
 mod create;
 mod engine;

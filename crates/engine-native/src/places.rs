@@ -18,7 +18,10 @@ pub struct Places {
     pub skeletons: PathBuf,
     /// Process 1's program.
     pub programs: PathBuf,
-    /// The store of images is below it.
+    /// The store of images.
+    pub images: PathBuf,
+    /// What was found out about the host's own tree, and the parts of it that are made up.
+    pub host: PathBuf,
     pub state: PathBuf,
     /// Sockets of persistent sandboxes. Not below the state directory, whose path may be too long for a socket.
     pub sockets: PathBuf,
@@ -33,6 +36,8 @@ impl Places {
             records: state.join("native"),
             skeletons: state.join("skeletons"),
             programs: state.join("programs"),
+            images: state.join("images"),
+            host: state.join("host"),
             state: state.to_owned(),
             sockets: runtime.join("sockets"),
             id_locks: runtime.join("ids"),

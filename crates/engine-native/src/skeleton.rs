@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sandbox::GuestPath;
 
 use crate::image::{Bind, RootTree};
-use crate::plan;
+use crate::{collect, plan};
 
 /// Where the parts of a sandbox's root are on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,7 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath) -> 
     let mut hasher = DefaultHasher::new();
     (&tree, work_directory).hash(&mut hasher);
     let skeleton = directory.join(format!("{:016x}", hasher.finish()));
+    collect::keep(&skeleton);
     if !skeleton.exists() {
         let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         let unfinished = directory.join(format!("new-{}-{attempt}", std::process::id()));

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::interpreters::{self, Interpreters};
 use super::prefix::Private;
 use super::{Bind, RootTree, SEARCH_PATH, environment, etc, guest_path, image_error};
+use crate::collect;
 
 /// In the root of a merged system links into `/usr`, otherwise directories of their own.
 const BESIDE_USR: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
@@ -20,7 +21,7 @@ const BESIDE_USR: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"]
 /// Places that programs expect, besides mount points.
 const EMPTY: [&str; 6] = ["/home", "/opt", "/root", "/run", "/srv", "/sys"];
 
-/// The host's tree. `cache_directory` is the store of images; the answer, and what it took to find it, are kept there.
+/// The host's tree. `cache_directory` is a store of its own; the answer, and what it took to find it, are kept there.
 ///
 /// The first call after a change of the host asks its interpreters where they live and may take seconds: it belongs on
 /// a thread that may block. Every other call takes about a hundred stats.
@@ -36,6 +37,7 @@ pub fn host_tree(cache_directory: &Path) -> Result<RootTree> {
 /// The host's tree when an earlier call has found it and nothing has changed: quick enough for any thread.
 pub fn known_host_tree(cache_directory: &Path) -> Option<Result<RootTree>> {
     let found = stamp::load::<Found>(&cache_directory.join("host.json"))?;
+    collect::keep(&found.etc);
     found.etc.is_dir().then(|| found.into_tree())
 }
 

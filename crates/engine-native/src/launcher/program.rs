@@ -17,6 +17,7 @@ use std::path::Path;
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
+use crate::collect;
 use crate::syscall::{self, MountAttributes};
 
 static PROGRAM: &[u8] = include_bytes!(env!("SANDPEN_INIT"));
@@ -50,6 +51,7 @@ impl Program {
 
 fn stored(directory: &Path) -> io::Result<OwnedFd> {
     let path = directory.join("init");
+    collect::keep(directory);
     mounted(&path).or_else(|_| {
         write(directory, &path)?;
         mounted(&path)
