@@ -6,10 +6,11 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
 use crate::config::LogLevel;
+use crate::mcp;
 
 /// Once, by the command that serves. A second call changes nothing.
 pub fn start(level: LogLevel) {
-    let filter = Targets::new().with_default(filter(level)).with_target("rmcp", library(level));
+    let filter = Targets::new().with_default(filter(level)).with_target(mcp::LIBRARY, library(level));
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(filter);
     let _ = tracing_subscriber::registry().with(lines).try_init();
 }

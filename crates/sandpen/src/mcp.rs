@@ -40,3 +40,6 @@ pub fn sessions(adapter: adapter::Adapter) -> impl Fn() -> fixtures::Fixtures + 
     let fixtures = fixtures::Fixtures::new(adapter);
     move || fixtures.for_session()
 }
+
+/// As the library calls itself in the log.
+pub const LIBRARY: &str = "rmcp";
