@@ -64,7 +64,7 @@ impl Connection {
                 let answered = |message: &&Message| matches!(message, Message::Request { .. } | Message::Broken { .. });
                 let batch = self.ledger.begin_batch(messages.iter().filter(answered).count());
                 for message in messages {
-                    self.take_one(message, Some(batch));
+                    self.take_one(message, batch);
                 }
             }
             Incoming::Many(_) => {

@@ -117,11 +117,12 @@ impl Ledger {
         }
     }
 
-    /// A batch of so many messages that will be answered, or not.
-    pub fn begin_batch(&mut self, messages: usize) -> i64 {
+    /// A batch of so many messages that will be answered, or not. Each of them is settled once.
+    pub fn begin_batch(&mut self, messages: usize) -> Option<i64> {
         let number = self.next_number();
-        self.batches.insert(number, Batch { missing: messages, answers: Vec::new() });
-        number
+        let batch = Batch { missing: messages, answers: Vec::new() };
+        // One that nothing is said to must not be remembered: nothing would end it.
+        (messages > 0).then(|| self.batches.insert(number, batch)).map(|_| number)
     }
 
     /// What can be sent now that this answer is there, or now that there will be none.
@@ -188,12 +189,14 @@ mod tests {
     #[test]
     fn a_batch_is_answered_once_and_whole() {
         let (mut ledger, _busy) = Ledger::new();
-        let batch = Some(ledger.begin_batch(3));
+        let batch = ledger.begin_batch(3);
         assert_eq!(ledger.settle(batch, Some(b"1".to_vec())), None);
         assert_eq!(ledger.settle(batch, None), None);
         assert_eq!(ledger.settle(batch, Some(b"2".to_vec())), Some(b"[1,2]".to_vec()));
-        let silent = Some(ledger.begin_batch(1));
+        let silent = ledger.begin_batch(1);
         assert_eq!(ledger.settle(silent, None), None);
+        ledger.begin_batch(0);
+        assert!(ledger.batches.is_empty(), "a batch is remembered that is over");
     }
 
     #[test]
