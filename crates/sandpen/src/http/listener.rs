@@ -21,7 +21,7 @@ const HEAD: Duration = Duration::from_secs(10);
 /// For a client that takes nothing of its answer.
 const STALLED: Duration = Duration::from_secs(60);
 
-const HEAD_BYTES: usize = 64 << 10;
+const HEAD_BYTES: usize = 32 << 10;
 const HEADERS: usize = 64;
 const CONNECTIONS: usize = 1024;
 
@@ -73,7 +73,8 @@ async fn connection(stream: TcpStream, routes: Router, drain: &Drain) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_headers(HEADERS)
-        .max_buf_size(HEAD_BYTES)
+        .max_header_size(HEAD_BYTES)
+        .max_buf_size(2 * HEAD_BYTES)
         .serve_connection(TokioIo::new(Patient::new(stream, STALLED)), TowerToHyperService::new(routes));
     tokio::pin!(connection);
     let ended: Result<(), hyper::Error> = tokio::select! {
