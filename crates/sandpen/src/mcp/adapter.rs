@@ -13,7 +13,7 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use sandbox::{Error, Owner, SandboxService};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tools::{Call, Catalog, HostFiles, Policy, Silent, Toolset, instructions, prompts, resources};
 
 use super::answer::{self, Labels};
@@ -260,7 +260,8 @@ impl ServerHandler for Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let call = self.call(&context)?;
-        let reading = async { resources::read(&call, &request.uri).await.map_err(|error| protocol_error(&error)) };
+        let unread = |error| ErrorData { data: Some(json!({ "uri": request.uri })), ..protocol_error(&error) };
+        let reading = async { resources::read(&call, &request.uri).await.map_err(unread) };
         let contents = guarded(reading).await?;
         let mut result = ReadResourceResult::new(vec![answer::contents(contents, &request.uri)]);
         Labels { meta: result.meta, ttl_ms: result.ttl_ms, cache_scope: result.cache_scope } =
