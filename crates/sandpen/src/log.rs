@@ -10,7 +10,10 @@ use crate::mcp;
 
 /// Once, by the command that serves. A second call changes nothing.
 pub fn start(level: LogLevel) {
-    let filter = Targets::new().with_default(filter(level)).with_target(mcp::LIBRARY, library(level));
+    let filter = Targets::new()
+        .with_default(filter(level))
+        .with_target(mcp::LIBRARY, library(level))
+        .with_target(format!("{}::service", mcp::LIBRARY), undelivered(level));
     let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(filter);
     let _ = tracing_subscriber::registry().with(lines).try_init();
 }
@@ -31,6 +34,14 @@ fn library(level: LogLevel) -> LevelFilter {
     match level {
         LogLevel::Off => LevelFilter::OFF,
         LogLevel::Error | LogLevel::Warn | LogLevel::Info | LogLevel::Debug => LevelFilter::ERROR,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// To it, an answer to a client that went away is an error; to us that is the client's right.
+fn undelivered(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Off | LogLevel::Error | LogLevel::Warn | LogLevel::Info | LogLevel::Debug => LevelFilter::OFF,
         LogLevel::Trace => LevelFilter::TRACE,
     }
 }
