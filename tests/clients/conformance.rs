@@ -18,7 +18,8 @@ const SUITE: &str = "@modelcontextprotocol/conformance/dist/index.js";
 const LEGACY: &str = "2025-11-25";
 const MODERN: &str = "2026-07-28";
 
-/// Extensions are run by the requirement sets but cannot fail them, so these are asked for by name.
+/// Extensions are run by the requirement sets but cannot fail them, so these are asked for by name. One more, about status
+/// notifications, checks nothing in this version of the suite but says that it will be written anew.
 const TASKS: &[&str] = &[
     "tasks-lifecycle",
     "tasks-capability-negotiation",
@@ -27,7 +28,6 @@ const TASKS: &[&str] = &[
     "tasks-mrtr-input",
     "tasks-request-headers",
     "tasks-dispatch-and-envelope",
-    "tasks-status-notifications",
     "tasks-required-task-error",
     "tasks-mrtr-composition",
 ];
