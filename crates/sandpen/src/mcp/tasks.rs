@@ -143,3 +143,75 @@ async fn carry_on(context: TaskContext, mut working: Working) -> Result<CallTool
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rmcp::model::{ContentBlock, TaskStatus};
+
+    use super::*;
+
+    fn owner(name: &str) -> Owner {
+        name.parse().unwrap()
+    }
+
+    /// Ends only when it is told to, and then says so.
+    fn endless() -> (Working, tokio::sync::oneshot::Receiver<()>) {
+        let (sender, stopped) = tokio::sync::oneshot::channel();
+        let working = Working::start(|cancelled| async move {
+            cancelled.cancelled().await;
+            let _ = sender.send(());
+            Ok(CallToolResult::success(vec![ContentBlock::text("stopped")]))
+        });
+        (working, stopped)
+    }
+
+    async fn until(tasks: &Tasks, of: &Owner, id: &str, status: TaskStatus) {
+        while tasks.get(of, id).unwrap().status() != status {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_task_does_not_exist_for_anybody_else() {
+        let tasks = Tasks::new(Duration::from_secs(60));
+        let (mine, other) = (owner("mine"), owner("other"));
+        let id = tasks.adopt(&mine, endless().0).task_id;
+        let unknown = |id: &str| ErrorData::invalid_params(format!("there is no task {id:?}"), None);
+        assert_eq!(tasks.get(&other, &id).unwrap_err(), unknown(&id));
+        assert_eq!(tasks.update(&other, &id).unwrap_err(), unknown(&id));
+        assert_eq!(tasks.cancel(&other, &id).unwrap_err(), unknown(&id));
+        assert_eq!(tasks.get(&mine, "never made").unwrap_err(), unknown("never made"));
+        assert_eq!((tasks.running(&mine), tasks.running(&other)), (1, 0));
+        assert_eq!(tasks.get(&mine, &id).unwrap().status(), TaskStatus::Working);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_cancelled_stops_its_work_first() {
+        let tasks = Tasks::new(Duration::from_secs(60));
+        let (working, mut stopped) = endless();
+        let of = owner("mine");
+        let id = tasks.adopt(&of, working).task_id;
+        tasks.cancel(&of, &id).unwrap();
+        until(&tasks, &of, &id, TaskStatus::Cancelled).await;
+        assert!(stopped.try_recv().is_ok());
+        assert_eq!(tasks.running(&of), 0);
+    }
+
+    #[tokio::test]
+    async fn work_that_panics_fails_its_task() {
+        let tasks = Tasks::new(Duration::from_secs(60));
+        let of = owner("mine");
+        let working = Working::start(|_| async { panic!("this panic is part of the test") });
+        let id = tasks.adopt(&of, working).task_id;
+        until(&tasks, &of, &id, TaskStatus::Failed).await;
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_server_stops_all_work() {
+        let tasks = Tasks::new(Duration::from_secs(60));
+        let (working, stopped) = endless();
+        tasks.adopt(&owner("mine"), working);
+        tasks.shut_down();
+        tokio::time::timeout(Duration::from_secs(30), stopped).await.unwrap().unwrap();
+    }
+}

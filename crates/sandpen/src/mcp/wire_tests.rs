@@ -95,3 +95,46 @@ fn an_unread_identifier_is_answered_as_null() {
         json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32700, "message": "x" } })
     );
 }
+
+/// Messages with bytes changed, left out and doubled, as a broken client or a hostile one would send them.
+#[test]
+fn whatever_is_read_is_understood_or_answered() {
+    let samples = [
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"x"}}}"#,
+        r#"[{"jsonrpc":"2.0","id":"a","method":"ping"},{"jsonrpc":"2.0","method":"notifications/initialized"}]"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":-7,"reason":"ä"}}"#,
+        r#"{"jsonrpc":"2.0","id":2,"method":"tools/list","params":{"_meta":{"progressToken":1.5,"x":[1,[2]]}}}"#,
+    ];
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut below = |bound: usize| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % bound as u64) as usize
+    };
+    for _ in 0..20_000 {
+        let mut text = samples[below(samples.len())].as_bytes().to_vec();
+        for _ in 0..=below(4) {
+            let (from, to) = (below(text.len()), below(text.len()));
+            match below(4) {
+                0 => text[from] = b"{}[],:\"\\0159.eE-n\xff\x00"[below(19)],
+                1 => drop(text.drain(from.min(to)..from.max(to))),
+                2 => text.extend_from_within(from.min(to)..from.max(to)),
+                _ => text.swap(from, to),
+            }
+            if text.is_empty() {
+                text.push(b'{');
+            }
+        }
+        let messages = match read(&text) {
+            Incoming::One(message) => vec![message],
+            Incoming::Many(messages) => messages,
+        };
+        for message in messages {
+            if let Message::Broken { id, error } = message {
+                let answer: Value = serde_json::from_slice(&error_text(id.as_ref(), &error)).unwrap();
+                assert!(answer["error"]["code"].is_i64());
+            }
+        }
+    }
+}
