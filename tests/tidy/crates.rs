@@ -57,7 +57,7 @@ pub const RULES: &[Rule] = &[
     },
     Rule {
         name: "only tests may take a wall away",
-        check: weaken_stays_in_tests,
+        check: |tree| switched_on(tree, "weaken", &["sandpen-tests", "sandpen-fuzz"]),
         broken_by: &[
             (
                 "crates/sandpen/Cargo.toml",
@@ -71,6 +71,24 @@ pub const RULES: &[Rule] = &[
         kept_by: &[(
             "crates/engine-native/Cargo.toml",
             "[package]\nname = \"sandpen-engine-native\"\n[features]\nweaken = []\n",
+        )],
+    },
+    Rule {
+        name: "only the conformance suite gets its fixtures",
+        check: |tree| switched_on(tree, "conformance", &["sandpen-tests"]),
+        broken_by: &[
+            (
+                "crates/sandpen/Cargo.toml",
+                "[package]\nname = \"sandpen\"\n[features]\ndefault = [\"conformance\"]\nconformance = []\n",
+            ),
+            (
+                "crates/other/Cargo.toml",
+                "[package]\nname = \"other\"\n[dependencies]\nsandpen = { path = \"../sandpen\", features = [\"conformance\"] }\n",
+            ),
+        ],
+        kept_by: &[(
+            "crates/sandpen/Cargo.toml",
+            "[package]\nname = \"sandpen\"\n[features]\nconformance = [\"rmcp/elicitation\"]\n",
         )],
     },
     Rule {
@@ -98,14 +116,15 @@ fn full_name(dependency: &str, value: &toml::Value) -> String {
     if ALLOWED.iter().any(|(name, _)| *name == prefixed) { prefixed } else { dependency.to_owned() }
 }
 
-fn dependencies(manifest: &toml::Table) -> Vec<String> {
+fn dependency_tables(manifest: &toml::Table) -> impl Iterator<Item = &toml::Table> {
     let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
     let targets = manifest.get("target").and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::values);
     let holders = std::iter::once(manifest).chain(targets.filter_map(toml::Value::as_table));
-    holders
-        .flat_map(|holder| tables.iter().filter_map(|table| holder.get(*table)?.as_table()))
-        .flat_map(|table| table.iter().map(|(name, value)| full_name(name, value)))
-        .collect()
+    holders.flat_map(move |holder| tables.into_iter().filter_map(|table| holder.get(table)?.as_table()))
+}
+
+fn dependencies(manifest: &toml::Table) -> Vec<String> {
+    dependency_tables(manifest).flat_map(|table| table.iter().map(|(name, value)| full_name(name, value))).collect()
 }
 
 fn directions(tree: &Tree) -> Vec<String> {
@@ -134,21 +153,23 @@ fn directions(tree: &Tree) -> Vec<String> {
     breaches
 }
 
-fn weaken_stays_in_tests(tree: &Tree) -> Vec<String> {
+/// Who switches a feature on that only these may use. To declare it is nobody's fault.
+fn switched_on(tree: &Tree, feature: &str, allowed: &[&str]) -> Vec<String> {
     let mut breaches = Vec::new();
     for (path, text) in tree.manifests() {
         let Ok(manifest) = parse(path, text) else { continue };
         let name = package_name(&manifest).unwrap_or_default();
-        if ["sandpen-tests", "sandpen-fuzz"].contains(&name) {
+        if allowed.contains(&name) {
             continue;
         }
-        let declares_only = |features: &toml::Table| {
-            features.iter().all(|(feature, implied)| feature == "weaken" || !format!("{implied:?}").contains("weaken"))
-        };
-        let mut rest = manifest.clone();
-        let features = rest.remove("features").and_then(|features| features.as_table().cloned()).unwrap_or_default();
-        if format!("{rest:?}").contains("weaken") || !declares_only(&features) {
-            breaches.push(format!("{path}: {name} switches on `weaken`"));
+        let asked_for = dependency_tables(&manifest).any(|table| format!("{table:?}").contains(feature));
+        let features = manifest.get("features").and_then(toml::Value::as_table);
+        let implied = features
+            .into_iter()
+            .flatten()
+            .any(|(declared, implied)| declared != feature && format!("{implied:?}").contains(feature));
+        if asked_for || implied {
+            breaches.push(format!("{path}: {name} switches on `{feature}`"));
         }
     }
     breaches
