@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// For all of it: whoever sends a byte now and then is not idle, but holds a connection all the same.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// What is read and thrown away after a body turned out to be too large, because a client that is still sending does not
-/// read the answer before it is done.
+/// What is read and thrown away after a body turned out not to be wanted, because a client that is still sending does
+/// not read the answer before it is done.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
@@ -56,6 +56,15 @@ impl Bodies {
     }
 
     pub async fn read(&self, mut body: Body) -> Result<Whole, Unread> {
+        let read = self.collect(&mut body).await;
+        if let Err(Unread::TooLarge | Unread::NoRoom) = read {
+            // What comes of it does not matter.
+            let _ = timeout(FAREWELL, discard(body)).await;
+        }
+        read
+    }
+
+    async fn collect(&self, body: &mut Body) -> Result<Whole, Unread> {
         let end = Instant::now() + LONGEST;
         let mut bytes = BytesMut::new();
         let mut place: Option<OwnedSemaphorePermit> = None;
@@ -65,9 +74,6 @@ impl Bodies {
             let Some(frame) = frame else { break };
             let Ok(data) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
             if data.len() > self.largest - bytes.len() {
-                drop((bytes, place));
-                // What comes of it does not matter.
-                let _ = timeout(FAREWELL, discard(body)).await;
                 return Err(Unread::TooLarge);
             }
             let held = place.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
