@@ -139,8 +139,10 @@ fn clippy(_: &Machine) -> Outcome {
         return Outcome::Skipped("clippy is not installed".to_owned());
     }
     let mut sum = Tally::default();
-    // The programs that take walls away are looked at by themselves, because their feature changes the engine's types.
-    for which in [&["--workspace"][..], &["--package", "sandpen-tests", "--features", "weaken"]] {
+    // The programs that take walls away are looked at by themselves, because their feature changes the engine's types; the
+    // conformance suite's fixtures, because nothing else has them.
+    let fixtures = ["--package", "sandpen", "--features", "conformance"];
+    for which in [&["--workspace"][..], &["--package", "sandpen-tests", "--features", "weaken"], &fixtures] {
         let mut command = cargo(&["clippy", "--all-targets"]);
         command.args(which).args(["--", "--deny", "warnings"]);
         sum.add(run(&mut command, Counting::ExitCode, 10 * MINUTE));
