@@ -7,7 +7,7 @@ use crate::wire::Wire;
 
 const REQUESTS: usize = 1000;
 
-/// Runs beyond what may wait for a sandbox are refused with advice; none is lost, and none is answered for another.
+/// Runs beyond what one owner may have are refused with advice; none is lost, and none is answered for another.
 /// Whatever needs no sandbox is answered all the same.
 pub fn a_thousand_at_once() -> Result<()> {
     let mut wire = Wire::start()?;
@@ -29,7 +29,7 @@ pub fn a_thousand_at_once() -> Result<()> {
         let advice = result["content"][0]["text"].as_str().unwrap_or_default();
         if content["stdout"] == format!("{number}\n") {
             ran += 1;
-        } else if number % 2 == 0 && result["isError"] == true && advice.contains("try again") {
+        } else if number % 2 == 0 && result["isError"] == true && advice.contains("(limit_exceeded): ") {
             refused += 1;
         } else {
             return Err(format!("request {number} is not answered as it must be: {result}").into());
