@@ -31,7 +31,8 @@ impl Default for Quota {
             persistent: 100,
             memory: None,
             execs: 1000,
-            jobs: 256,
+            // A client that sends a thousand runs at once has them done one after the other, not refused.
+            jobs: 2000,
             exec_timeout: Duration::from_secs(30 * 60),
             idle_lifetime: Duration::from_secs(24 * 60 * 60),
             total_lifetime: None,
