@@ -40,6 +40,7 @@ const WITHOUT_FIXTURES: &[(&str, &[&str])] = &[
     ("tools-list", &[LEGACY, MODERN]),
     ("resources-list", &[LEGACY, MODERN]),
     ("prompts-list", &[LEGACY, MODERN]),
+    ("completion-complete", &[LEGACY, MODERN]),
     ("server-sse-multiple-streams", &[LEGACY, MODERN]),
     ("dns-rebinding-protection", &[LEGACY, MODERN]),
     ("sep-2164-resource-not-found", &[MODERN]),

@@ -49,7 +49,10 @@ pub fn first_page(request: Option<&PaginatedRequestParams>) -> Result<(), ErrorD
 pub async fn complete(call: &Call, request: CompleteRequestParams) -> sandbox::Result<Vec<String>> {
     let ArgumentInfo { name, value, .. } = &request.argument;
     match &request.r#ref {
-        Reference::Prompt(prompt) => Ok(prompts::find(&prompt.name)?.complete(name, value)),
+        // What there is not has no completions. An error would be a fault of the client's, and to one who is typing it is none.
+        Reference::Prompt(prompt) => {
+            Ok(prompts::find(&prompt.name).map_or_else(|_| Vec::new(), |prompt| prompt.complete(name, value)))
+        }
         Reference::Resource(template) => {
             let known = request.context.and_then(|context| context.arguments).unwrap_or_default();
             resources::complete(call, &template.uri, name, value, &known.into_iter().collect()).await
