@@ -1,5 +1,7 @@
 //! The command line as a whole: the program, its commands, its global options.
 
+use std::ffi::OsString;
+
 use clap::builder::StyledStr;
 use clap::builder::styling::Styles;
 use clap::{Parser, Subcommand};
@@ -44,6 +46,19 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// A command line as a whole.
+    ///
+    /// To describe every option of every command takes as long as a tenth of the building of a sandbox. So `run` alone is
+    /// tried first; whatever it does not understand, a question for help too, is for the whole to answer.
+    pub fn understand(arguments: &[OsString]) -> std::result::Result<Self, clap::Error> {
+        if arguments.iter().any(|word| word == "run")
+            && let Ok(OnlyRun { command: RunCommand::Run(run), global }) = OnlyRun::try_parse_from(arguments)
+        {
+            return Ok(Self { command: Command::Run(run), global });
+        }
+        Self::try_parse_from(arguments)
+    }
+
     /// Every setting on this command line, those of the command included.
     pub fn written(&self) -> Written {
         let mut written = self.global.written();
@@ -65,6 +80,21 @@ impl Cli {
         }
         written
     }
+}
+
+#[derive(Debug, Parser)]
+#[command(disable_help_flag = true, disable_help_subcommand = true)]
+struct OnlyRun {
+    #[command(subcommand)]
+    command: RunCommand,
+
+    #[command(flatten)]
+    global: GlobalFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum RunCommand {
+    Run(run::Arguments),
 }
 
 #[derive(Debug, Subcommand)]
@@ -157,6 +187,21 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// The short way and the whole mean the same.
+    #[test]
+    fn run_is_understood_alike_both_ways() {
+        let line =
+            ["sandpen", "--json", "run", "python", "1", "-m", "1G", "--state-dir", "/x", "-e", "A=B", "--", "-h"];
+        let arguments = line.map(OsString::from);
+        assert!(OnlyRun::try_parse_from(&arguments).is_ok());
+        let (short, whole) = (Cli::understand(&arguments).unwrap(), Cli::try_parse_from(&arguments).unwrap());
+        assert_eq!(format!("{short:?}"), format!("{whole:?}"));
+        for line in [&["sandpen", "run", "--help"][..], &["sandpen", "run", "-h"], &["sandpen", "--version"]] {
+            let arguments: Vec<_> = line.iter().map(OsString::from).collect();
+            assert!(!Cli::understand(&arguments).unwrap_err().use_stderr(), "{line:?} is not answered");
+        }
     }
 
     #[test]

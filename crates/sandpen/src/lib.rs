@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::CommandFactory;
 
 pub mod cli;
 pub mod commands;
@@ -33,8 +33,7 @@ use crate::output::{Audience, Teller};
 pub fn main(arguments: &[OsString]) -> Exit {
     let early = Early::look_at(arguments);
     output::use_color(early.color);
-    let cli = Cli::command().try_get_matches_from(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
-    let cli = match cli {
+    let cli = match Cli::understand(arguments) {
         Ok(cli) => cli,
         Err(error) => return usage(&early, arguments, &error),
     };
