@@ -165,6 +165,8 @@ async fn fetch(files: &dyn Files, from: &GuestPath, kind: FileKind, to: HostTarg
             let mut source = files.read(from, ByteRange::default()).await?;
             bounds.check(&Copied::default(), source.stat.bytes)?;
             let mut new = above.new_file(&[], &name)?;
+            // What it grows by meanwhile is not part of the copy: a program could make it grow without end.
+            source.stream = Box::new(source.stream.take(source.stat.bytes));
             let bytes = receive(&mut source, &mut new, from).await?;
             new.commit(source.stat.mode)?;
             Ok(Copied { files: 1, bytes, ..Copied::default() })

@@ -123,6 +123,14 @@ impl Roots {
             }
             Err(errno) => return Err(refused(path, errno)),
         };
+        let written = shown.join(name);
+        let read_only = |root: &&Root| root.opened.access == Access::ReadOnly && root.opened.path.starts_with(&written);
+        if let Some(inside) = self.0.iter().find(read_only) {
+            return Err(Error::new(
+                ErrorKind::Denied,
+                format!("{} is in there, and open for reading only", inside.opened.path.display()),
+            ));
+        }
         let above = HostTree::from_descriptor(directory, shown.to_owned());
         Ok(HostTarget { above, name: name.to_owned(), links: Links::Inside })
     }
@@ -218,6 +226,24 @@ mod tests {
     fn a_place_for_reading_is_not_written() {
         let place = Place::new(":ro");
         assert!(place.reads("open/file") && !place.writes("open/new"));
+    }
+
+    /// Neither by the name that the sandbox gives a copy, nor by a name below that.
+    #[test]
+    fn a_place_for_reading_inside_one_for_writing_is_not_written() {
+        let place = Place::new("");
+        let open = |below: &str| format!("{}{below}", place.path("open").display()).parse::<OpenedPath>().unwrap();
+        let roots = Roots::open(&[open(""), open("/inner:ro")]).unwrap();
+        let target = |host: &str, guest: &str| roots.target(&place.path(host), &guest.parse().unwrap()).is_ok();
+        assert!(target("open", "/workspace/other"));
+        assert!(
+            !target("open", "/workspace/inner")
+                && !target("open/inner", "/workspace/x")
+                && !target("open/inner/x", "/x")
+        );
+        fs::create_dir(place.path("open/inner/deep")).unwrap();
+        let roots = Roots::open(&[open(""), open("/inner/deep:ro")]).unwrap();
+        assert!(roots.target(&place.path("open"), &"/workspace/inner".parse().unwrap()).is_err());
     }
 
     #[test]

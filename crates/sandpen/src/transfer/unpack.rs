@@ -1,6 +1,6 @@
 //! A tar stream out of a sandbox, written below a directory of this machine.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
@@ -21,34 +21,36 @@ pub enum Links {
 }
 
 impl Links {
-    fn admit(self, names: &[OsString], target: &OsStr) -> bool {
+    /// By how many names the link has below the top, its own among them.
+    fn admit(self, names: usize, target: &[u8]) -> bool {
         match self {
             Self::AsTheyAre => true,
-            Self::Inside => stays_inside(names.len().saturating_sub(1), target.as_bytes()),
+            Self::Inside => stays_inside(names.saturating_sub(1), target),
         }
     }
 }
 
-/// Whether a link so many directories deep leads to something below the top, step by step.
-fn stays_inside(mut depth: usize, target: &[u8]) -> bool {
-    if target.starts_with(b"/") {
-        return false;
+/// Whether a link so many directories deep leads to something below the top, whatever other links of the copy are on its
+/// way. Upwards only first and no further than the top: where `..` leads from behind a name, which may be a link itself,
+/// nobody can tell from the text.
+fn stays_inside(depth: usize, target: &[u8]) -> bool {
+    let mut names = target.split(|&byte| byte == b'/').filter(|name| *name != b".").peekable();
+    let mut up = 0;
+    while names.next_if(|name| *name == b"..").is_some() {
+        up += 1;
     }
-    for name in target.split(|&byte| byte == b'/') {
-        match name {
-            b"" | b"." => {}
-            b".." if depth == 0 => return false,
-            b".." => depth -= 1,
-            _ => depth += 1,
-        }
-    }
-    true
+    !target.starts_with(b"/") && up <= depth && names.all(|name| name != b"..")
 }
+
+/// All links of one copy, with their targets.
+const MOST_LINK_BYTES: usize = 32 << 20;
 
 /// Names in the stream begin with the directory's own, which `tree` stands for.
 pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Links) -> Result<Copied> {
     let mut copied = Copied::default();
-    let mut links: Vec<(Vec<OsString>, OsString)> = Vec::new();
+    // As bytes, because there may be many and deep ones, and they wait for the end.
+    let mut links: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    let mut link_bytes = 0;
     let mut archive = Archive::new(stream);
     for entry in archive.entries().map_err(|cause| broken(&cause))? {
         let mut entry = entry.map_err(|cause| broken(&cause))?;
@@ -76,23 +78,24 @@ pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Link
                 copied.files += 1;
                 copied.bytes += size;
             }
-            (EntryType::Symlink, Some(_)) => {
-                let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
-                match entry.link_name_bytes() {
-                    Some(target) if admitted.admit(&names, OsStr::from_bytes(&target)) => {
-                        links.push((names, OsStr::from_bytes(&target).to_owned()));
-                        copied.links += 1;
+            (EntryType::Symlink, Some(_)) => match entry.link_name_bytes() {
+                Some(target) if admitted.admit(names.len(), &target) => {
+                    link_bytes += path.len() + target.len();
+                    if link_bytes > MOST_LINK_BYTES {
+                        return Err(Error::limit_exceeded("there are too many links to copy at once")
+                            .with_hint("pack them into an archive in the sandbox, and copy that"));
                     }
-                    Some(_) | None => copied.skipped += 1,
+                    links.push((path.clone(), target.into_owned()));
+                    copied.links += 1;
                 }
-            }
+                Some(_) | None => copied.skipped += 1,
+            },
             (_, _) => copied.skipped += 1,
         }
     }
-    for (names, target) in links {
-        let names: Vec<&OsStr> = names.iter().map(OsString::as_os_str).collect();
-        if let Some((name, above)) = names.split_last() {
-            tree.link(above, name, &target)?;
+    for (path, target) in links {
+        if let Some((name, above)) = names_below(&path)?.split_last() {
+            tree.link(above, name, OsStr::from_bytes(&target))?;
         }
     }
     Ok(copied)
