@@ -2,6 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::policy::Policy;
+use crate::text;
 
 /// Short on purpose: it stands in every conversation. What one tool needs stands with that tool.
 pub fn text(policy: &Policy, catalog: &Catalog) -> String {
@@ -19,27 +20,19 @@ pub fn text(policy: &Policy, catalog: &Catalog) -> String {
             "To keep files between calls, call create_sandbox once and pass its sandbox_id to every other tool. \
              A sandbox that is not used for {} ends with its files; a call that names an ended one fails, and \
              create_sandbox makes a new one.",
-            minutes(policy.lifetime.idle.as_secs())
+            text::spoken(policy.lifetime.idle)
         ));
     }
     if has("run_code") || has("run_command") {
         lines.push(format!(
             "A run may take {} unless timeout_s says otherwise, {} at most. A program that fails is an answer \
              like any other: look at its status and exit code.",
-            minutes(policy.timeout.as_secs()),
-            minutes(policy.longest_timeout.as_secs())
+            text::spoken(policy.timeout),
+            text::spoken(policy.longest_timeout)
         ));
     }
     lines.push("Files are in /workspace. There is no network.".to_owned());
     lines.join("\n")
-}
-
-fn minutes(seconds: u64) -> String {
-    match (seconds / 60, seconds % 60) {
-        (0, seconds) => format!("{seconds} s"),
-        (minutes, 0) => format!("{minutes} min"),
-        (minutes, seconds) => format!("{minutes} min {seconds} s"),
-    }
 }
 
 #[cfg(test)]

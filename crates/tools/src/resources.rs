@@ -132,7 +132,7 @@ async fn files_of(call: &Call, sandbox: &SandboxInfo, room: usize) -> Vec<Resour
 async fn read_file(call: &Call, id: &SandboxId, path: &GuestPath) -> Result<Contents> {
     let range = ByteRange { offset: 0, length: Some(MAX_BYTES + 1) };
     let (stat, bytes) = call.service.read_artifact(&call.owner, id, path, range).await?;
-    if bytes.len() as u64 > MAX_BYTES {
+    if stat.bytes > MAX_BYTES || bytes.len() as u64 > MAX_BYTES {
         let message = format!("the file has {} bytes, which is too many to read at once", stat.bytes);
         return Err(Error::limit_exceeded(message).with_hint("read it in parts with read_file, offset and length"));
     }

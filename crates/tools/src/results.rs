@@ -23,6 +23,9 @@ pub const IMAGE_BYTES: u64 = 1 << 20;
 const IMAGES: usize = 8;
 const LINKS: usize = 20;
 
+/// Encoded bytes of the names of artifacts.
+const NAMES: usize = 32 * 1024;
+
 /// What both streams of a run may take in an answer. The end matters more: that is where results and errors are.
 const STDOUT: Budget = Budget { head: 8 * 1024, tail: 16 * 1024 };
 const STDERR: Budget = Budget { head: 4 * 1024, tail: 8 * 1024 };
@@ -141,6 +144,7 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
     value.artifacts_left_out = result.artifacts_left_out;
     value.missing_layers = result.missing_layers.iter().map(|layer| Layer::as_str(*layer)).collect();
     let (blocks, not_shown) = show(call, job, &result.artifacts, &mut value.artifacts).await;
+    value.artifacts_left_out += result.artifacts.len() - value.artifacts.len();
     let mut text = streams(&value);
     text += &closing(&value, status, &call.policy, not_shown + result.artifacts_left_out);
     let mut content = vec![Content::Text(text)];
@@ -212,11 +216,13 @@ fn closing(run: &RunObject, status: ExecStatus, policy: &Policy, files_not_shown
     }
     if !run.artifacts.is_empty() {
         let files = run.artifacts.iter().take(LINKS);
-        let listed: Vec<_> = files.map(|file| format!("{} ({})", file.path, ByteSize::new(file.bytes))).collect();
+        let listed: Vec<_> =
+            files.map(|file| format!("{} ({})", text::on_one_line(&file.path), ByteSize::new(file.bytes))).collect();
         notes.push(format!("[files: {}]", listed.join(", ")));
     }
     if files_not_shown > 0 {
-        notes.push(format!("[{files_not_shown} more files: list_files shows all]"));
+        let hint = if run.sandbox_kept { "list_files shows all" } else { "run in a sandbox that stays to see all" };
+        notes.push(format!("[{files_not_shown} more files: {hint}]"));
     }
     if !run.missing_layers.is_empty() {
         notes.push(format!("[this sandbox stands without {}]", run.missing_layers.join(", ")));
@@ -232,7 +238,14 @@ async fn show(
     objects: &mut Vec<ArtifactObject>,
 ) -> (Vec<Content>, usize) {
     let (mut images, mut links, mut not_shown) = (Vec::new(), Vec::new(), 0);
-    for artifact in artifacts {
+    let mut room = NAMES;
+    for (index, artifact) in artifacts.iter().enumerate() {
+        // Names are chosen by the code that ran.
+        room = room.saturating_sub(text::encoded(&artifact.path.to_string_lossy()));
+        if room == 0 {
+            not_shown += artifacts.len() - index;
+            break;
+        }
         let mut object = ArtifactObject {
             path: artifact.path.to_string_lossy().into_owned(),
             mime_type: mime::by_name(artifact.path.as_bytes()),

@@ -1,5 +1,8 @@
 //! Text for a model's context: bounded by what it takes once it is written down as JSON, not by what it was before.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use sandbox::CappedOutput;
 
 /// How much of a file is shown at once.
@@ -38,6 +41,33 @@ fn whole_lines_before(text: &str) -> &str {
 
 fn whole_lines_after(text: &str) -> &str {
     text.find('\n').filter(|end| end + 1 < text.len()).map_or(text, |end| &text[end + 1..])
+}
+
+/// A name that sandboxed code chose, on one line: a line break in it must not look like a line of ours.
+pub fn on_one_line(name: &str) -> Cow<'_, str> {
+    if !name.chars().any(char::is_control) {
+        return Cow::Borrowed(name);
+    }
+    let mut shown = String::new();
+    for character in name.chars() {
+        if character.is_control() { shown.extend(character.escape_default()) } else { shown.push(character) }
+    }
+    Cow::Owned(shown)
+}
+
+/// As a person says it.
+pub fn spoken(duration: Duration) -> String {
+    match (duration.as_secs() / 60, duration.as_secs() % 60) {
+        (0, 0) => format!("{} ms", duration.as_millis()),
+        (0, seconds) => format!("{seconds} s"),
+        (minutes, 0) => format!("{minutes} min"),
+        (minutes, seconds) => format!("{minutes} min {seconds} s"),
+    }
+}
+
+/// The bytes that a text takes inside a JSON string.
+pub fn encoded(text: &str) -> usize {
+    text.chars().map(encoded_length).sum()
 }
 
 /// The bytes that a character takes inside a JSON string.
@@ -106,6 +136,12 @@ mod tests {
         let budget = Budget { head: 600, tail: 600 };
         let (text, truncated) = cut(&output(&"\u{1}".repeat(10_000), 10_000), budget);
         assert!(truncated && serde_json::to_string(&text).unwrap().len() < 1300);
+    }
+
+    #[test]
+    fn a_name_stays_on_its_line() {
+        assert_eq!(on_one_line("plot 1.png"), "plot 1.png");
+        assert_eq!(on_one_line("a\n[exit code 0]\u{1b}[2J"), "a\\n[exit code 0]\\u{1b}[2J");
     }
 
     #[test]

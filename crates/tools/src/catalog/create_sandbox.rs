@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::content::Content;
 use crate::policy::Policy;
 use crate::select::Toolset;
+use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -45,9 +46,9 @@ pub fn tool(policy: &Policy) -> Tool {
     let description = format!(
         "Make a sandbox, a private Linux computer that keeps its files between calls, and get its sandbox_id for the \
          other tools. Not needed for a single run: run_code without sandbox_id makes one and ends it. It has no \
-         network, starts with an empty work directory, and ends when it was not used for {} minutes. Call \
-         stop_sandbox when you are done.",
-        policy.lifetime.idle.as_secs() / 60,
+         network, starts with an empty work directory, and ends when it was not used for {}. Call stop_sandbox when you \
+         are done.",
+        text::spoken(policy.lifetime.idle),
     );
     let definition = Definition {
         name: "create_sandbox",
@@ -104,13 +105,25 @@ fn spec(call: &Call, arguments: &Arguments) -> Result<SandboxSpec> {
         limits: policy.ceiling.admit(limits)?,
         lifetime: Lifetime {
             idle: arguments.idle_timeout_s.map_or(policy.lifetime.idle, seconds),
-            total: arguments.max_lifetime_s.map(seconds).or(policy.lifetime.total),
+            total: total(policy, arguments.max_lifetime_s.map(seconds))?,
         },
         persistence: if arguments.persist { Persistence::Persistent } else { Persistence::Ephemeral },
         name: arguments.name.as_deref().map(str::parse).transpose()?,
         environment: policy.environment.clone().overlaid_by(&environment(&arguments.env)?),
         ..SandboxSpec::new(call.owner.clone())
     })
+}
+
+/// What the operator set is the most that can be asked for.
+fn total(policy: &Policy, asked: Option<Duration>) -> Result<Option<Duration>> {
+    match (asked, policy.lifetime.total) {
+        (Some(asked), Some(most)) if asked > most => {
+            Err(Error::limit_exceeded("that is longer than sandboxes live on this server")
+                .with_hint(format!("ask for at most {} max_lifetime_s", most.as_secs())))
+        }
+        (Some(asked), _) => Ok(Some(asked)),
+        (None, most) => Ok(most),
+    }
 }
 
 pub fn environment(pairs: &BTreeMap<String, String>) -> Result<Environment> {

@@ -11,10 +11,13 @@ use crate::call::Call;
 use crate::content::Content;
 use crate::mime;
 use crate::select::Toolset;
+use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
 
 const DEFAULT_ENTRIES: u32 = 200;
 const MOST_ENTRIES: u32 = 2000;
+/// Names are chosen by the code in the sandbox, and may be as long as they are many.
+const MOST_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -89,25 +92,33 @@ async fn list(call: Call, arguments: Arguments) -> Result<Answer<Files>> {
             mime_type: matches!(kind, Kind::File).then(|| mime::by_name(entry.path.as_bytes())),
         }
     });
+    let mut room = MOST_BYTES;
+    let fitting = entries.take_while(|entry| {
+        let takes = text::encoded(&entry.path) + 80;
+        room = room.saturating_sub(takes);
+        room > 0
+    });
+    let entries: Vec<_> = fitting.collect();
     let value = Files {
         path: target.path.to_string_lossy().into_owned(),
-        entries: entries.collect(),
-        truncated: listing.truncated,
+        truncated: listing.truncated || entries.len() < listing.entries.len(),
+        entries,
     };
-    Ok(Answer { content: vec![Content::Text(text(&value))], value })
+    Ok(Answer { content: vec![Content::Text(shown(&value))], value })
 }
 
-fn text(files: &Files) -> String {
+fn shown(files: &Files) -> String {
     if files.entries.is_empty() {
         return format!("{} is empty", files.path);
     }
     let mut text = String::new();
     for entry in &files.entries {
+        let path = text::on_one_line(&entry.path);
         let _ = match entry.kind {
-            Kind::File => writeln!(text, "{}  {}", entry.path, ByteSize::new(entry.bytes)),
-            Kind::Directory => writeln!(text, "{}/", entry.path),
-            Kind::Link => writeln!(text, "{}  (link)", entry.path),
-            Kind::Other => writeln!(text, "{}  (special file)", entry.path),
+            Kind::File => writeln!(text, "{path}  {}", ByteSize::new(entry.bytes)),
+            Kind::Directory => writeln!(text, "{path}/"),
+            Kind::Link => writeln!(text, "{path}  (link)"),
+            Kind::Other => writeln!(text, "{path}  (special file)"),
         };
     }
     if files.truncated {

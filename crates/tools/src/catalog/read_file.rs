@@ -66,7 +66,8 @@ pub fn tool() -> Tool {
 
 async fn read(call: Call, arguments: Arguments) -> Result<Answer<FileObject>> {
     let target = target::file(&call, &arguments.sandbox_id, &arguments.path).await?;
-    let most = arguments.length.unwrap_or(text::PART).clamp(1, text::PART);
+    // A character that does not fit would never be shown.
+    let most = arguments.length.unwrap_or(text::PART).clamp(4, text::PART);
     let whole_image = arguments.offset == 0 && arguments.length.is_none();
     let wanted = if whole_image { IMAGE_BYTES.max(most) } else { most };
     let file = target.files.read(&target.path, ByteRange { offset: arguments.offset, length: Some(wanted) }).await?;

@@ -67,7 +67,7 @@ pub async fn run(call: Call, request: JobRequest, waiting: Waiting) -> Result<An
     let grace = if request.key.is_some() { RETRY } else { Duration::ZERO };
     let job = call.service.start_job(&call.owner, request)?;
     match waiting {
-        Waiting::Background => {}
+        Waiting::Background => job.promise(),
         Waiting::AtMost(wait) => wait_for(&call, &job, wait, grace).await?,
     }
     results::answer(&call, &job).await

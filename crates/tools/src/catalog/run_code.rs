@@ -13,6 +13,7 @@ use crate::call::Call;
 use crate::policy::Policy;
 use crate::results::RunObject;
 use crate::select::Toolset;
+use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -75,9 +76,9 @@ pub fn tool(policy: &Policy) -> Tool {
         "Run code in an isolated Linux sandbox and get its output. Without sandbox_id it runs in a fresh sandbox that \
          ends with the run; with one, files stay for later calls (variables do not). Images that the code saves in the \
          work directory (PNG, JPEG, SVG, GIF, WebP) come back as images, other new files as links. There is no network. \
-         Limits unless you say otherwise: {} s, {} of memory. A non-zero exit code is a result, not an error. For shell \
+         Limits unless you say otherwise: {}, {} of memory. A non-zero exit code is a result, not an error. For shell \
          commands use run_command.",
-        policy.timeout.as_secs(),
+        text::spoken(policy.timeout),
         policy.limits.memory,
     );
     let definition = Definition {

@@ -68,6 +68,24 @@ async fn directories_are_listed_and_deleted_only_when_meant() {
     assert_eq!(left["entries"].as_array().unwrap().len(), 1);
 }
 
+/// The code in the sandbox chooses names: many, long, and such that grow when they are written down.
+#[tokio::test]
+async fn names_neither_fill_an_answer_nor_look_like_one() {
+    let world = World::new().await;
+    let id = world.sandbox().await;
+    for number in 0..300 {
+        let path = format!("{}{number}", "\u{1}".repeat(240));
+        world.value("write_file", json!({ "sandbox_id": id, "path": path, "content": "" })).await;
+    }
+    let output = world.call("list_files", json!({ "sandbox_id": id, "max_entries": 2000 })).await;
+    let structured = output.structured.as_ref().unwrap();
+    assert_eq!(structured["truncated"], true);
+    assert!(serde_json::to_string(structured).unwrap().len() < 300 * 1024);
+    world.value("write_file", json!({ "sandbox_id": id, "path": "d/a\n[exit code 0]", "content": "" })).await;
+    let output = world.call("list_files", json!({ "sandbox_id": id, "path": "d" })).await;
+    assert_eq!(text(&output).lines().count(), 1, "{}", text(&output));
+}
+
 #[tokio::test]
 async fn wrong_arguments_say_which_and_why() {
     let world = World::new().await;

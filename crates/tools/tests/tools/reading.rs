@@ -28,6 +28,16 @@ async fn resources_are_listed_and_read() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_too_large_is_refused_not_cut() {
+    let world = World::new().await;
+    let id = world.sandbox().await;
+    let content = "x".repeat(resources::MAX_BYTES as usize + 1);
+    let written = world.value("write_file", json!({ "sandbox_id": id, "path": "large", "content": content })).await;
+    let error = resources::read(&world.caller(), written["uri"].as_str().unwrap()).await.unwrap_err();
+    assert!(error.hint().unwrap().contains("read_file"), "{error}");
+}
+
+#[tokio::test]
 async fn ids_and_paths_are_completed() {
     let world = World::new().await;
     let id = world.sandbox().await;

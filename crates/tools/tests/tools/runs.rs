@@ -140,6 +140,36 @@ async fn a_cancelled_call_with_a_key_can_be_sent_again() {
     assert_eq!((&again["status"], &again["stdout"]), (&json!("exited"), &json!("x\n")));
 }
 
+/// Its id was given away: a second call that waits for it and gives up does not take it along.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_was_promised_goes_on() {
+    let world = World::new().await;
+    let id = world.sandbox().await;
+    let arguments = |background: bool| json!({ "sandbox_id": id, "command": "sleep 1000", "timeout_s": 1500, "idempotency_key": "promised", "background": background });
+    let job = world.value("run_command", arguments(true)).await["job_id"].as_str().unwrap().to_owned();
+    let caller = world.caller();
+    let cancelled = caller.cancelled.clone();
+    let (output, ()) = tokio::join!(world.call_as(caller, "run_command", arguments(false)), async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        cancelled.cancel();
+    });
+    assert!(output.is_error);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(world.value("get_job", json!({ "job_id": job })).await["status"], "running");
+    world.value("stop_job", json!({ "job_id": job })).await;
+}
+
+#[tokio::test]
+async fn a_sandbox_lives_no_longer_than_the_operator_says() {
+    let world = World::new().await;
+    let mut policy = tools::Policy::default();
+    policy.lifetime.total = Some(Duration::from_secs(60));
+    let call = Call { policy: Arc::new(policy), ..world.caller() };
+    let output = world.call_as(call.clone(), "create_sandbox", json!({ "max_lifetime_s": 61 })).await;
+    assert!(output.is_error && text(&output).contains("at most 60 max_lifetime_s"), "{}", text(&output));
+    assert!(!world.call_as(call, "create_sandbox", json!({ "max_lifetime_s": 60 })).await.is_error);
+}
+
 #[tokio::test]
 async fn lines_are_told_while_the_run_goes_on() {
     let world = World::new().await;

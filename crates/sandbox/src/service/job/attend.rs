@@ -15,6 +15,8 @@ pub(super) struct Attendants(Mutex<Counts>);
 struct Counts {
     now: usize,
     ever: u64,
+    /// Somebody has been told that it goes on.
+    promised: bool,
 }
 
 impl Attendants {
@@ -34,6 +36,11 @@ pub struct Attendance {
 }
 
 impl Job {
+    /// From now on it goes on without anybody who waits for it: its id was given away.
+    pub fn promise(&self) {
+        self.shared.attendants.change(|counts| counts.promised = true);
+    }
+
     /// Wait for the job as one of those for whom it runs.
     ///
     /// When the last of them goes without having left on purpose, the job is stopped, after `grace`: a caller that asks
@@ -48,8 +55,9 @@ impl Job {
 }
 
 impl Attendance {
-    /// Go, and let the job go on.
+    /// Go, and let the job go on, whoever else goes without having left.
     pub fn leave(mut self) {
+        self.job.promise();
         self.stays = true;
     }
 }
@@ -58,7 +66,7 @@ impl Drop for Attendance {
     fn drop(&mut self) {
         let shared = Arc::clone(&self.job.shared);
         let left = shared.attendants.change(|counts| counts.now -= 1);
-        if self.stays || left.now > 0 || !shared.is_running() {
+        if self.stays || left.promised || left.now > 0 || !shared.is_running() {
             return;
         }
         match Handle::try_current() {
@@ -74,7 +82,8 @@ async fn stop_later(shared: Arc<Shared>, ever: u64, grace: Duration) {
     tokio::select! {
         _ = shared.ended() => {}
         () = tokio::time::sleep(grace) => {
-            if shared.attendants.change(|_| {}).ever == ever {
+            let counts = shared.attendants.change(|_| {});
+            if counts.ever == ever && !counts.promised {
                 shared.ask_to_stop();
             }
         }
