@@ -15,11 +15,13 @@ use tokio::io::AsyncReadExt;
 use tokio_util::io::SyncIoBridge;
 
 use self::host_tree::{HostTree, NewFile};
+use self::revocable::Waiting;
 use self::unpack::Links;
 use crate::output::reason;
 
 mod host_tree;
 mod pack;
+mod revocable;
 pub mod roots;
 mod unpack;
 
@@ -130,9 +132,10 @@ async fn send(files: &dyn Files, from: HostSource, to: &GuestPath) -> Result<Cop
     if metadata.is_dir() {
         files.make_directory(&to).await?;
         let writer = files.unpack(&to).await?;
+        let waiting = Waiting::default();
         let (copied, writer) = blocking({
-            let bridge = SyncIoBridge::new(writer);
-            move || pack::pack(&file, &path, bridge).map(|(copied, bridge)| (copied, bridge.into_inner()))
+            let stream = waiting.stream(SyncIoBridge::new(writer));
+            move || pack::pack(&file, &path, stream).map(|(copied, stream)| (copied, stream.into_inner().into_inner()))
         })
         .await?;
         writer.commit().await?;
@@ -158,7 +161,8 @@ async fn fetch(files: &dyn Files, from: &GuestPath, kind: FileKind, to: HostTarg
     let HostTarget { above, name, links } = to;
     match kind {
         FileKind::Directory => {
-            let stream = SyncIoBridge::new(files.pack(from).await?);
+            let waiting = Waiting::default();
+            let stream = waiting.stream(SyncIoBridge::new(files.pack(from).await?));
             blocking(move || unpack::unpack(stream, &above.below(&name)?, bounds, links)).await
         }
         FileKind::Regular | FileKind::Link => {
