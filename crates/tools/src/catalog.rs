@@ -1,6 +1,6 @@
 //! Our tools, in the order in which they are shown.
 
-use sandbox::Result;
+use sandbox::{Error, Result};
 
 use crate::policy::Policy;
 use crate::select::Selection;
@@ -32,8 +32,13 @@ pub struct Catalog {
 impl Catalog {
     pub fn new(policy: &Policy, selection: &Selection) -> Result<Self> {
         let mut tools = all(policy);
-        selection.check(&tools)?;
+        let names: Vec<_> = tools.iter().map(|tool| tool.name).chain([copy_files::NAME]).collect();
+        selection.check(&names)?;
         tools.retain(|tool| selection.has(tool));
+        if tools.is_empty() {
+            return Err(Error::invalid_input("with these settings no tool is left")
+                .with_hint("name fewer of --toolsets, --tools, --exclude-tools and --read-only"));
+        }
         Ok(Self { tools })
     }
 

@@ -80,7 +80,7 @@ pub async fn list(call: &Call) -> Result<Vec<Resource>> {
 
 pub async fn read(call: &Call, address: &str) -> Result<Contents> {
     match uri::parse(address)? {
-        Named::File { id, path } => read_file(call, &id, &path).await,
+        Named::File { sandbox, path } => read_file(call, &id_of(call, &sandbox).await?, &path).await,
         Named::Output { id, stream } => Ok(read_output(&call.service.job(&call.owner, &id)?, stream)),
     }
 }
@@ -129,6 +129,14 @@ async fn files_of(call: &Call, sandbox: &SandboxInfo, room: usize) -> Vec<Resour
         .collect()
 }
 
+/// An id stays good for what was kept of a sandbox that ended; a name is good while it lives.
+async fn id_of(call: &Call, id_or_name: &str) -> Result<SandboxId> {
+    match id_or_name.parse() {
+        Ok(id) => Ok(id),
+        Err(_) => Ok(call.service.find(&call.owner, id_or_name).await?.id),
+    }
+}
+
 async fn read_file(call: &Call, id: &SandboxId, path: &GuestPath) -> Result<Contents> {
     let range = ByteRange { offset: 0, length: Some(MAX_BYTES + 1) };
     let (stat, bytes) = call.service.read_artifact(&call.owner, id, path, range).await?;
@@ -152,7 +160,10 @@ fn outputs_of(job: &Job) -> Vec<Resource> {
         mime_type: "text/plain",
         bytes: Some(bytes),
     };
-    vec![resource(OutputStream::Stdout, output.stdout.total()), resource(OutputStream::Stderr, output.stderr.total())]
+    let both = [(OutputStream::Stdout, output.stdout.total()), (OutputStream::Stderr, output.stderr.total())];
+    // Silence is worth reading only while it may be broken.
+    let worth = both.into_iter().filter(|(_, bytes)| *bytes > 0 || state == "running");
+    worth.map(|(stream, bytes)| resource(stream, bytes)).collect()
 }
 
 fn read_output(job: &Job, stream: OutputStream) -> Contents {
@@ -180,7 +191,7 @@ fn contents(path: &GuestPath, bytes: Vec<u8>) -> Contents {
 
 /// What lies in the directory that is being typed.
 async fn paths(call: &Call, id: &str, typed: &str) -> Result<Vec<String>> {
-    let id: SandboxId = id.parse()?;
+    let id = id_of(call, id).await?;
     let directory = typed.rsplit_once('/').map_or("", |(directory, _)| directory);
     let directory = GuestPath::resolve(&GuestPath::root(), directory.as_bytes())?;
     let options = ListOptions { recursive: false, max_entries: LISTED };

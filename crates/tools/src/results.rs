@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use sandbox::service::Job;
 use sandbox::{
-    Artifact, ByteRange, ByteSize, CappedOutput, ExecOutcome, ExecStatus, JobId, JobResult, JobStatus, Layer, Result,
+    Artifact, ByteRange, ByteSize, CappedOutput, ExecOutcome, ExecStatus, GuestPath, JobId, JobResult, JobStatus,
+    Layer, Result,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -93,8 +94,9 @@ pub struct ArtifactObject {
     pub path: String,
     pub mime_type: &'static str,
     pub bytes: u64,
-    /// To read it as a resource.
-    pub uri: String,
+    /// To read it as a resource, or with read_file by its path. Absent when it was too large to keep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uri: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -145,7 +147,9 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
     value.missing_layers = result.missing_layers.iter().map(|layer| Layer::as_str(*layer)).collect();
     let (blocks, not_shown) = show(call, job, &result.artifacts, &mut value.artifacts).await;
     value.artifacts_left_out += result.artifacts.len() - value.artifacts.len();
+    let crowd = crowd(call, job, status).await;
     let mut text = streams(&value);
+    text += &crowd;
     text += &closing(&value, status, &call.policy, not_shown + result.artifacts_left_out);
     let mut content = vec![Content::Text(text)];
     content.extend(blocks);
@@ -220,6 +224,14 @@ fn closing(run: &RunObject, status: ExecStatus, policy: &Policy, files_not_shown
             files.map(|file| format!("{} ({})", text::on_one_line(&file.path), ByteSize::new(file.bytes))).collect();
         notes.push(format!("[files: {}]", listed.join(", ")));
     }
+    let lost: Vec<_> =
+        run.artifacts.iter().filter(|file| file.uri.is_none()).map(|file| text::on_one_line(&file.path)).collect();
+    if !lost.is_empty() {
+        notes.push(format!(
+            "[too large to keep: {}; call create_sandbox and run in it to keep such files]",
+            lost.join(", ")
+        ));
+    }
     if files_not_shown > 0 {
         let hint = if run.sandbox_kept { "list_files shows all" } else { "run in a sandbox that stays to see all" };
         notes.push(format!("[{files_not_shown} more files: {hint}]"));
@@ -228,6 +240,23 @@ fn closing(run: &RunObject, status: ExecStatus, policy: &Policy, files_not_shown
         notes.push(format!("[this sandbox stands without {}]", run.missing_layers.join(", ")));
     }
     notes.join("\n")
+}
+
+/// A sandbox that is full of processes fails in ways that do not say so.
+async fn crowd(call: &Call, job: &Job, status: ExecStatus) -> String {
+    if job.is_fresh() || status == ExecStatus::Exited(0) {
+        return String::new();
+    }
+    let Ok(sandbox) = call.service.find(&call.owner, job.sandbox().as_str()).await else { return String::new() };
+    let usage = call.service.usage(&call.owner, job.sandbox()).await.ok().and_then(|usage| usage.processes);
+    let most = sandbox.limits.processes;
+    match usage {
+        Some(processes) if processes * 10 >= u64::from(most) * 9 => format!(
+            "[{processes} processes run in this sandbox, and {most} may: end those that earlier runs left behind, for example \
+             with argv [\"pkill\", \"-9\", \"NAME\"], or call stop_sandbox]\n"
+        ),
+        Some(_) | None => String::new(),
+    }
 }
 
 /// Images in place, everything else as links; returns how many files got neither.
@@ -239,6 +268,8 @@ async fn show(
 ) -> (Vec<Content>, usize) {
     let (mut images, mut links, mut not_shown) = (Vec::new(), Vec::new(), 0);
     let mut room = NAMES;
+    let remembered = if job.is_fresh() { call.service.kept_artifacts(&call.owner, job.sandbox()) } else { Vec::new() };
+    let kept = |path: &GuestPath| !job.is_fresh() || remembered.iter().any(|artifact| artifact.path == *path);
     for (index, artifact) in artifacts.iter().enumerate() {
         // Names are chosen by the code that ran.
         room = room.saturating_sub(text::encoded(&artifact.path.to_string_lossy()));
@@ -250,7 +281,7 @@ async fn show(
             path: artifact.path.to_string_lossy().into_owned(),
             mime_type: mime::by_name(artifact.path.as_bytes()),
             bytes: artifact.bytes,
-            uri: uri::file(job.sandbox(), &artifact.path),
+            uri: kept(&artifact.path).then(|| uri::file(job.sandbox(), &artifact.path)),
         };
         let image = if images.len() < IMAGES { image(call, job, artifact).await } else { None };
         match image {
@@ -258,8 +289,11 @@ async fn show(
                 object.mime_type = mime_type;
                 images.push(Content::Image { mime_type, bytes });
             }
-            None if links.len() < LINKS => links.push(Content::Link(link(&object, artifact))),
-            None => not_shown += 1,
+            None => match &object.uri {
+                Some(uri) if links.len() < LINKS => links.push(Content::Link(link(uri, &object, artifact))),
+                Some(_) => not_shown += 1,
+                None => {}
+            },
         }
         objects.push(object);
     }
@@ -279,9 +313,9 @@ async fn image(call: &Call, job: &Job, artifact: &Artifact) -> Option<(&'static 
     Some((mime::image(name, &bytes)?, bytes))
 }
 
-fn link(object: &ArtifactObject, artifact: &Artifact) -> ResourceLink {
+fn link(uri: &str, object: &ArtifactObject, artifact: &Artifact) -> ResourceLink {
     ResourceLink {
-        uri: object.uri.clone(),
+        uri: uri.to_owned(),
         name: String::from_utf8_lossy(artifact.path.file_name().unwrap_or_default()).into_owned(),
         mime_type: object.mime_type,
         bytes: object.bytes,

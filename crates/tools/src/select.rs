@@ -63,14 +63,11 @@ impl Selection {
     }
 
     /// A name that means no tool is a mistake that would otherwise stay unseen.
-    pub fn check(&self, tools: &[Tool]) -> Result<()> {
-        match self.tools.iter().chain(&self.exclude).find(|name| tools.iter().all(|tool| tool.name != name.as_str())) {
+    pub fn check(&self, names: &[&str]) -> Result<()> {
+        match self.tools.iter().chain(&self.exclude).find(|name| !names.contains(&name.as_str())) {
             None => Ok(()),
-            Some(unknown) => {
-                let names: Vec<_> = tools.iter().map(|tool| tool.name).collect();
-                Err(Error::invalid_input(format!("there is no tool {unknown:?}"))
-                    .with_hint(format!("the tools are {}", names.join(", "))))
-            }
+            Some(unknown) => Err(Error::invalid_input(format!("there is no tool {unknown:?}"))
+                .with_hint(format!("the tools are {}", names.join(", ")))),
         }
     }
 }

@@ -135,8 +135,18 @@ impl Tool {
         match (self.handler)(call, arguments).await {
             Ok(output) => output,
             Err(error) => {
-                if error.kind() == ErrorKind::Internal || error.cause().is_some() {
-                    tracing::warn!(tool = self.name, ?error, "a call failed");
+                match error.kind() {
+                    ErrorKind::Internal | ErrorKind::Unavailable => {
+                        tracing::warn!(tool = self.name, ?error, "a call failed");
+                    }
+                    ErrorKind::InvalidInput
+                    | ErrorKind::NotFound
+                    | ErrorKind::AlreadyExists
+                    | ErrorKind::WrongState
+                    | ErrorKind::LimitExceeded
+                    | ErrorKind::Denied
+                    | ErrorKind::Unsupported
+                    | ErrorKind::TimedOut => tracing::debug!(tool = self.name, ?error, "a call was refused"),
                 }
                 Output::refusal(tell(&error))
             }

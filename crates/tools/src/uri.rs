@@ -52,8 +52,15 @@ pub fn file(id: &SandboxId, path: &GuestPath) -> String {
 /// What an address names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
-    File { id: SandboxId, path: GuestPath },
-    Output { id: JobId, stream: OutputStream },
+    /// By the sandbox's id or its own name.
+    File {
+        sandbox: String,
+        path: GuestPath,
+    },
+    Output {
+        id: JobId,
+        stream: OutputStream,
+    },
 }
 
 pub fn parse(uri: &str) -> Result<Named> {
@@ -66,10 +73,10 @@ pub fn parse(uri: &str) -> Result<Named> {
     match scheme {
         "sandbox" => {
             let path: Vec<u8> = percent_decode_str(path).collect();
-            Ok(Named::File {
-                id: authority.parse().map_err(|_| wrong())?,
-                path: GuestPath::resolve(&GuestPath::root(), &path)?,
-            })
+            if authority.is_empty() {
+                return Err(wrong());
+            }
+            Ok(Named::File { sandbox: authority.to_owned(), path: GuestPath::resolve(&GuestPath::root(), &path)? })
         }
         "job" => Ok(Named::Output {
             id: authority.parse().map_err(|_| wrong())?,
@@ -90,7 +97,7 @@ mod tests {
             let path = GuestPath::resolve(&GuestPath::workspace(), name.as_bytes()).unwrap();
             let uri = file(&id, &path);
             assert!(uri.is_ascii() && !uri.contains(' '), "{uri}");
-            assert_eq!(parse(&uri).unwrap(), Named::File { id: id.clone(), path });
+            assert_eq!(parse(&uri).unwrap(), Named::File { sandbox: id.to_string(), path });
         }
     }
 

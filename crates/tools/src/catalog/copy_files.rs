@@ -11,6 +11,9 @@ use crate::policy::Policy;
 use crate::select::Toolset;
 use crate::tool::{Answer, Definition, Hints, Tool};
 
+/// It can be left out where it is not there anyhow: one configuration fits several servers.
+pub const NAME: &str = "copy_files";
+
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
@@ -46,7 +49,7 @@ pub fn tool(policy: &Policy) -> Tool {
         policy.roots.join(", ")
     );
     let definition = Definition {
-        name: "copy_files",
+        name: NAME,
         title: "Copy files",
         description,
         toolset: Toolset::Files,
@@ -73,7 +76,8 @@ async fn copy(call: Call, arguments: Arguments) -> Result<Answer<CopiedObject>> 
         () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
     };
     let value = CopiedObject { files: copied.files, bytes: copied.bytes, skipped: copied.skipped };
-    let mut text = format!("copied {} files ({})", value.files, ByteSize::new(value.bytes));
+    let files = if value.files == 1 { "1 file".to_owned() } else { format!("{} files", value.files) };
+    let mut text = format!("copied {files} ({})", ByteSize::new(value.bytes));
     if value.skipped > 0 {
         text += &format!("; left out {} links and special files", value.skipped);
     }

@@ -67,7 +67,11 @@ pub fn tool(policy: &Policy) -> Tool {
     tool.refine("memory_mb", "description", format!("Memory in MiB; files count too. Default {memory}."));
     tool.refine("memory_mb", "maximum", mebibytes(ceiling.memory));
     let disk = mebibytes(limits.disk);
-    tool.refine("disk_mb", "description", format!("Room for files in MiB, within the memory. Default {disk}."));
+    tool.refine(
+        "disk_mb",
+        "description",
+        format!("Room for files in MiB; never more than three quarters of the memory. Default {disk}."),
+    );
     tool.refine("disk_mb", "maximum", mebibytes(ceiling.disk));
     let processes = limits.processes;
     tool.refine("processes", "description", format!("Processes and threads at once. Default {processes}."));

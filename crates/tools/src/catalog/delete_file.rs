@@ -42,6 +42,11 @@ pub fn tool() -> Tool {
 async fn delete(call: Call, arguments: Arguments) -> Result<Answer<Deleted>> {
     let target = target::file(&call, &arguments.sandbox_id, &arguments.path).await?;
     let path = target.path.to_string_lossy().into_owned();
+    // These stay whatever is asked for, and must not be emptied by an attempt that then fails.
+    if target.path.components().count() < 2 {
+        return Err(Error::invalid_input(format!("{path} belongs to the sandbox and stays"))
+            .with_hint("delete what is in it, by name, or call stop_sandbox"));
+    }
     if target.files.stat(&target.path).await?.kind == FileKind::Directory && !arguments.recursive {
         return Err(Error::invalid_input(format!("{path} is a directory"))
             .with_hint("set recursive to delete it with all below it"));

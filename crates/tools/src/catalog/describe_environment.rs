@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sandbox::{IsolationReport, LayerState, Persistence, Result, SandboxSpec};
+use sandbox::{IsolationReport, LayerState, Limits, Persistence, Result, SandboxSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -96,7 +96,7 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
                 remedy: language.remedy,
             })
             .collect(),
-        limits: limits(&call),
+        limits: limits(&call, isolation.limits),
         network: "none".to_owned(),
         isolation: isolation
             .layers
@@ -129,9 +129,10 @@ async fn isolation(call: &Call, sandbox_id: Option<&str>) -> Result<IsolationRep
     report
 }
 
-fn limits(call: &Call) -> LimitsObject {
+/// As they are in force, which may be tighter than what was asked for.
+fn limits(call: &Call, limits: Limits) -> LimitsObject {
     let policy = &call.policy;
-    let (limits, ceiling) = (policy.limits, policy.ceiling);
+    let ceiling = policy.ceiling;
     LimitsObject {
         cpus: f64::from(limits.cpu_millis) / 1000.0,
         memory_mb: limits.memory.bytes() >> 20,

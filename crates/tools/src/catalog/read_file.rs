@@ -2,10 +2,9 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use sandbox::{ByteRange, Error, GuestPath, Result};
+use sandbox::{ByteRange, GuestPath, Result, SandboxId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::io::AsyncReadExt;
 
 use super::target;
 use super::write_file::Encoding;
@@ -65,34 +64,30 @@ pub fn tool() -> Tool {
 }
 
 async fn read(call: Call, arguments: Arguments) -> Result<Answer<FileObject>> {
-    let target = target::file(&call, &arguments.sandbox_id, &arguments.path).await?;
+    let (id, path) = find(&call, &arguments).await?;
     // A character that does not fit would never be shown.
     let most = arguments.length.unwrap_or(text::PART).clamp(4, text::PART);
-    let whole_image = arguments.offset == 0 && arguments.length.is_none();
-    let wanted = if whole_image { IMAGE_BYTES.max(most) } else { most };
-    let file = target.files.read(&target.path, ByteRange { offset: arguments.offset, length: Some(wanted) }).await?;
-    let mut bytes = Vec::new();
-    let mut stream = file.stream.take(wanted);
-    let lost = |cause| Error::unavailable("the file could not be read to its end").with_cause(cause);
-    // An image is read whole, anything else only as far as it is shown.
-    (&mut stream).take(most).read_to_end(&mut bytes).await.map_err(lost)?;
-    let image = mime::image(target.path.file_name().unwrap_or_default(), &bytes);
-    let total = file.stat.bytes;
+    let part = ByteRange { offset: arguments.offset, length: Some(most) };
+    let (stat, mut bytes) = call.service.read_artifact(&call.owner, &id, &path, part).await?;
+    let image = mime::image(path.file_name().unwrap_or_default(), &bytes);
+    let total = stat.bytes;
     let mut value = FileObject {
-        path: target.path.to_string_lossy().into_owned(),
-        mime_type: image.unwrap_or_else(|| mime::by_name(target.path.as_bytes())),
+        path: path.to_string_lossy().into_owned(),
+        mime_type: image.unwrap_or_else(|| mime::by_name(path.as_bytes())),
         bytes: total,
-        uri: uri::file(&target.sandbox.id, &target.path),
+        uri: uri::file(&id, &path),
         next_offset: None,
         encoding: None,
         content: None,
     };
-    if let Some(mime_type) = image.filter(|_| whole_image) {
+    let whole = arguments.offset == 0 && arguments.length.is_none();
+    if let Some(mime_type) = image.filter(|_| whole) {
         let block = if total <= IMAGE_BYTES {
-            stream.read_to_end(&mut bytes).await.map_err(lost)?;
+            let range = ByteRange { offset: 0, length: Some(IMAGE_BYTES) };
+            let (_, bytes) = call.service.read_artifact(&call.owner, &id, &path, range).await?;
             Content::Image { mime_type, bytes }
         } else {
-            Content::Link(link(&value, &target.path))
+            Content::Link(link(&value, &path))
         };
         return Ok(Answer { content: vec![Content::Text(heading(&value)), block], value });
     }
@@ -101,7 +96,7 @@ async fn read(call: Call, arguments: Arguments) -> Result<Answer<FileObject>> {
     let end = arguments.offset + bytes.len() as u64;
     value.next_offset = (end < total && !bytes.is_empty()).then_some(end);
     if encoding == Encoding::Text {
-        value.mime_type = mime::of_text(target.path.as_bytes());
+        value.mime_type = mime::of_text(path.as_bytes());
     }
     value.encoding = Some(encoding);
     value.content = Some(shown.clone());
@@ -113,6 +108,22 @@ async fn read(call: Call, arguments: Arguments) -> Result<Answer<FileObject>> {
         )));
     }
     Ok(Answer { content, value })
+}
+
+/// In a sandbox that lives, or among what was kept of one that ended with its run.
+async fn find(call: &Call, arguments: &Arguments) -> Result<(SandboxId, GuestPath)> {
+    match target::sandbox(call, &arguments.sandbox_id).await {
+        Ok(sandbox) => {
+            let path = GuestPath::resolve(&sandbox.work_directory, arguments.path.as_bytes())?;
+            Ok((sandbox.id, path))
+        }
+        Err(gone) => match arguments.sandbox_id.parse() {
+            Ok(id) if !call.service.kept_artifacts(&call.owner, &id).is_empty() => {
+                Ok((id, GuestPath::resolve(&GuestPath::workspace(), arguments.path.as_bytes())?))
+            }
+            Ok(_) | Err(_) => Err(gone),
+        },
+    }
 }
 
 /// Text as far as it is text; a character that the end cuts through belongs to the next part.

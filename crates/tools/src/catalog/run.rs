@@ -32,6 +32,14 @@ impl Waiting {
     }
 }
 
+/// A run in the background is meant to be long, and can be stopped.
+pub fn timeout(call: &Call, background: bool, timeout_s: Option<f64>) -> Result<Duration> {
+    match timeout_s {
+        None if background => Ok(call.policy.longest_timeout),
+        timeout_s => call.policy.timeout(timeout_s),
+    }
+}
+
 /// The sandbox that is named, or a fresh one that ends with the run; and its work directory.
 pub async fn place(call: &Call, sandbox_id: Option<&str>) -> Result<(JobPlace, GuestPath)> {
     if let Some(id) = sandbox_id {
@@ -53,7 +61,8 @@ pub async fn place(call: &Call, sandbox_id: Option<&str>) -> Result<(JobPlace, G
 /// The times that every run has, with what they are here.
 pub fn refine(tool: &mut Tool, policy: &Policy) {
     let (timeout, longest) = (policy.timeout.as_secs_f64(), policy.longest_timeout.as_secs());
-    tool.refine("timeout_s", "description", format!("Seconds until the run is killed. Default {timeout}."));
+    let killed = format!("Seconds until the run is killed. Default {timeout}, and {longest} in the background.");
+    tool.refine("timeout_s", "description", killed);
     tool.refine("timeout_s", "maximum", longest);
     let wait = policy.wait.as_secs();
     tool.refine(

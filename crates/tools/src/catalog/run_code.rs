@@ -102,7 +102,11 @@ async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>>
         arguments: arguments.args,
         environment: environment(&arguments.env)?,
         work_directory: arguments.cwd.as_ref().map(resolve).transpose()?,
-        ..RunCode::new(arguments.language, arguments.code, call.policy.timeout(arguments.timeout_s)?)
+        ..RunCode::new(
+            arguments.language,
+            arguments.code,
+            run::timeout(&call, arguments.background, arguments.timeout_s)?,
+        )
     };
     let files = arguments.files.into_iter().map(|file| file.into_file(&work_directory)).collect::<Result<_>>()?;
     let request = JobRequest {

@@ -18,7 +18,8 @@ use crate::tool::{Answer, Definition, Hints, Tool};
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// A command line for the shell, for example "ls -l | head". Give this or argv.
+    /// A command line for /bin/sh, for example "ls -l | head"; for Bash use run_code with language bash. Give this or
+    /// argv.
     command: Option<String>,
     /// A program and its arguments, passed on as they are, without a shell. Give this or command.
     argv: Option<Vec<String>>,
@@ -66,7 +67,7 @@ pub fn tool(policy: &Policy) -> Tool {
 
 async fn run_command(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
-    let timeout = call.policy.timeout(arguments.timeout_s)?;
+    let timeout = run::timeout(&call, arguments.background, arguments.timeout_s)?;
     let mut command = match (&arguments.command, arguments.argv) {
         (Some(line), None) => ExecRequest::shell(line, timeout)?,
         (None, Some(argv)) => ExecRequest::new(argv, timeout)?,

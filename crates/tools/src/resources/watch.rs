@@ -28,9 +28,9 @@ pub async fn watch(call: &Call, address: &str) -> Result<Watch> {
             };
             Watched::Output { follower: call.service.job(&call.owner, &id)?.follow(), stream }
         }
-        Named::File { id, path } => {
+        Named::File { sandbox, path } => {
             let events = call.service.subscribe();
-            let sandbox = call.service.find(&call.owner, id.as_str()).await?;
+            let sandbox = call.service.find(&call.owner, &sandbox).await?;
             Watched::File { events, owner: call.owner.clone(), id: sandbox.id, path }
         }
     };

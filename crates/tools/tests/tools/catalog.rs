@@ -95,6 +95,11 @@ fn a_tool_that_is_not_there_is_named() {
     let error = Catalog::new(&policy(), &wrong).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.message().contains("run_cod") && error.hint().unwrap().contains("run_code"));
+    let closed = Policy { roots: Vec::new(), ..policy() };
+    let careful = Selection { exclude: vec!["copy_files".to_owned()], ..Selection::default() };
+    assert!(Catalog::new(&closed, &careful).is_ok(), "one that is not there anyhow may be left out");
+    let nothing = Selection { toolsets: vec![Toolset::Run], read_only: true, ..Selection::default() };
+    assert!(Catalog::new(&policy(), &nothing).unwrap_err().message().contains("no tool is left"));
 }
 
 #[test]

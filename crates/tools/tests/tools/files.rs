@@ -63,6 +63,11 @@ async fn directories_are_listed_and_deleted_only_when_meant() {
     let few = world.value("list_files", json!({ "sandbox_id": id, "recursive": true, "max_entries": 1 })).await;
     assert_eq!(few["truncated"], true);
     assert!(world.refusal("delete_file", json!({ "sandbox_id": id, "path": "d" })).await.contains("recursive"));
+    for stays in [".", "/workspace", "/", "/tmp"] {
+        let said = world.refusal("delete_file", json!({ "sandbox_id": id, "path": stays, "recursive": true })).await;
+        assert!(said.contains("stays"), "{said}");
+    }
+    assert_eq!(world.value("list_files", json!({ "sandbox_id": id })).await["entries"].as_array().unwrap().len(), 2);
     world.value("delete_file", json!({ "sandbox_id": id, "path": "d", "recursive": true })).await;
     let left = world.value("list_files", json!({ "sandbox_id": id })).await;
     assert_eq!(left["entries"].as_array().unwrap().len(), 1);

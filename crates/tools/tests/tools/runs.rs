@@ -212,8 +212,32 @@ async fn images_are_shown_and_other_files_are_linked() {
         .map(|artifact| artifact["path"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(paths, ["/workspace/data.csv", "/workspace/plot.png"]);
+    let id = output.structured.as_ref().unwrap()["sandbox_id"].clone();
+    let again = world.value("read_file", json!({ "sandbox_id": id, "path": "data.csv" })).await;
+    assert_eq!(again["content"], "a,b\n");
     let read = tools::resources::read(&world.caller(), &links[0].2).await.unwrap();
     assert_eq!(read.body, tools::resources::Body::Text("a,b\n".to_owned()), "the sandbox is gone, its artifact is not");
+}
+
+#[tokio::test]
+async fn a_file_that_is_too_large_to_keep_is_named_and_not_linked() {
+    let world = World::new().await;
+    let large = "x".repeat((8 << 20) + 1);
+    let output = world.call("run_command", json!({ "command": "cat > large; echo a > small", "stdin": large })).await;
+    let artifacts = output.structured.as_ref().unwrap()["artifacts"].as_array().unwrap().clone();
+    let linked: Vec<_> = artifacts.iter().map(|artifact| artifact.get("uri").is_some()).collect();
+    assert_eq!(linked, [false, true], "{artifacts:?}");
+    assert!(text(&output).contains("too large to keep: /workspace/large"), "{}", text(&output));
+    let links = output.content.iter().filter(|content| matches!(content, Content::Link(_))).count();
+    assert_eq!(links, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_in_the_background_has_time() {
+    let world = World::new().await;
+    let run = world.value("run_command", json!({ "command": "sleep 1000; echo done", "background": true })).await;
+    let ended = world.value("get_job", json!({ "job_id": run["job_id"], "wait_s": 1200 })).await;
+    assert_eq!((&ended["status"], &ended["stdout"]), (&json!("exited"), &json!("done\n")));
 }
 
 #[tokio::test]
