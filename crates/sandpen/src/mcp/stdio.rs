@@ -148,7 +148,7 @@ fn read(mut input: File, messages: &mpsc::Sender<Incoming>) {
 fn understand(line: Line) -> Incoming {
     match line {
         Line::Whole(text) => wire::read(&text),
-        Line::TooLong => wire::too_long(LONGEST_LINE),
+        Line::TooLong { start, end } => wire::too_long(LONGEST_LINE, &start, &end),
     }
 }
 

@@ -48,8 +48,32 @@ pub fn read(text: &[u8]) -> Incoming {
     }
 }
 
-pub fn too_long(most: usize) -> Incoming {
-    broken(ErrorData::invalid_request(format!("a message of more than {most} bytes"), None))
+/// A message that was let go. Its sender waits for an answer to it, so its identifier is looked for where libraries put it:
+/// at the very start, or as the last thing before the end.
+pub fn too_long(most: usize, start: &[u8], end: &[u8]) -> Incoming {
+    let error = ErrorData::invalid_request(format!("a message of more than {most} bytes"), None);
+    let id = first_identifier(start).or_else(|| last_identifier(end));
+    Incoming::One(Message::Broken { id, error })
+}
+
+fn first_identifier(start: &[u8]) -> Option<RequestId> {
+    let text = String::from_utf8_lossy(start);
+    let text = text.trim_start().strip_prefix('{')?.trim_start();
+    let text = match text.strip_prefix("\"jsonrpc\"") {
+        Some(rest) => rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix("\"2.0\"")?.trim_start(),
+        None => text,
+    };
+    let text = text.strip_prefix(',').unwrap_or(text).trim_start();
+    let text = text.strip_prefix("\"id\"")?.trim_start().strip_prefix(':')?;
+    serde_json::Deserializer::from_str(text).into_iter().next()?.ok()
+}
+
+/// Before a single closing brace: one of an inner object has another behind it.
+fn last_identifier(end: &[u8]) -> Option<RequestId> {
+    let text = String::from_utf8_lossy(end);
+    let text = text.trim_end().strip_suffix('}')?;
+    let (_, text) = text.rsplit_once("\"id\"")?;
+    serde_json::from_str(text.trim_start().strip_prefix(':')?).ok()
 }
 
 /// An error as it is sent. Without a readable identifier it says `null`, as JSON-RPC asks.

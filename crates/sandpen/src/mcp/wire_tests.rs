@@ -138,3 +138,19 @@ fn whatever_is_read_is_understood_or_answered() {
         }
     }
 }
+
+#[test]
+fn a_message_that_is_too_long_is_answered_under_its_own_identifier() {
+    let found = |start: &str, end: &str| match too_long(7, start.as_bytes(), end.as_bytes()) {
+        Incoming::One(Message::Broken { id, .. }) => id.map(|id| json!(id)),
+        _ => panic!("it is broken"),
+    };
+    assert_eq!(found(r#"{"jsonrpc":"2.0","id":5,"method":"x","params":{"#, "xxx"), Some(json!(5)));
+    assert_eq!(found(r#" { "id" : "a b" , "method":"#, "xxx"), Some(json!("a b")));
+    assert_eq!(found(r#"{"method":"x","#, r#"xxx"},"jsonrpc":"2.0","id":7}"#), Some(json!(7)));
+    assert_eq!(found(r#"{"method":"x","#, r#"xxx"},"jsonrpc":"2.0","id": "q" } "#), Some(json!("q")));
+    // Of an inner object, or of none.
+    assert_eq!(found(r#"{"method":"x","params":{"id":5,"#, r#"xxx","id":7}}"#), None);
+    assert_eq!(found(r#"{"method":"x","#, r#"\"id\":7}"#), None);
+    assert_eq!(found("xxx", "xxx"), None);
+}
