@@ -3,13 +3,13 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use support::client::Client;
+use support::client::{Client, modern};
 use support::{World, groups_named, is_running, sandboxes_work, wait_until};
 
 macro_rules! needs_sandboxes {
@@ -81,6 +81,35 @@ fn a_client_that_reads_no_answers_any_more_is_gone() {
     // Nothing is to be said, and nothing more is asked; it is seen all the same.
     drop(stdout);
     wait_until("the server ends", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn the_end_of_input_is_seen_when_answers_are_not_read() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut child = world.command(&["mcp"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // The refusal repeats the name, so that more waits to be read than the server wants to hold.
+    let call = |id: u64| {
+        let params = modern(json!({ "name": "x".repeat(1 << 20), "arguments": {} }), json!({}));
+        format!("{}\n", json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }))
+    };
+    let calls: String = (0..64).map(call).collect();
+    rustix::fs::fcntl_setfl(&stdin, rustix::fs::OFlags::NONBLOCK).unwrap();
+    let (mut rest, mut taken) = (calls.as_bytes(), Instant::now());
+    while !rest.is_empty() && taken.elapsed() < Duration::from_secs(5) {
+        match stdin.write(rest) {
+            Ok(length) => (rest, taken) = (&rest[length..], Instant::now()),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!rest.is_empty(), "the server reads without end");
+    let closed = Instant::now();
+    drop(stdin);
+    wait_until("the server ends", || child.try_wait().unwrap().is_some());
+    assert!(closed.elapsed() < SOON, "it took {:?}", closed.elapsed());
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
@@ -162,7 +191,7 @@ fn a_task_ends_with_the_server() {
     let world = World::new();
     let mut client = Client::start(&world, &[]);
     let tasks = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
-    let begun = client.ask("tools/call", support::client::modern(run("sleep 6666"), tasks));
+    let begun = client.ask("tools/call", modern(run("sleep 6666"), tasks));
     assert_eq!(begun["resultType"], "task", "{begun}");
     let processes = client.processes();
     client.close_stdin();

@@ -245,6 +245,11 @@ impl Line {
         }
     }
 
+    /// Until answers wait that the client does not read.
+    pub async fn stuck(&self) {
+        self.outbox.stuck().await;
+    }
+
     /// Until no request is being worked on.
     pub async fn idle(&self) {
         let _ = self.busy.clone().wait_for(|busy| *busy == 0).await;

@@ -1,10 +1,16 @@
 //! Messages on their way out, in order. Nobody waits to put one in; whoever reads requests waits while it is full.
 
+use std::time::Duration;
+
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// While more than this waits to be written, no further request is read.
 const FULL: usize = 32 << 20;
+
+/// Whoever takes nothing of a full outbox for so long does not read at all.
+const STUCK: Duration = Duration::from_secs(1);
 
 /// The end where messages go in.
 #[derive(Clone, Debug)]
@@ -46,6 +52,17 @@ impl Outbox {
     /// Until it is no longer full.
     pub async fn room(&self) -> Result<(), ReaderGone> {
         self.until(|backlog| backlog < FULL).await
+    }
+
+    /// Until it was full for a while.
+    pub async fn stuck(&self) {
+        let mut backlog = self.backlog.subscribe();
+        loop {
+            let _ = backlog.wait_for(|backlog| *backlog >= FULL).await;
+            if timeout(STUCK, self.room()).await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Until everything was written.

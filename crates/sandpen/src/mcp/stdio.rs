@@ -68,6 +68,9 @@ pub async fn serve(adapter: Adapter, stdio: Stdio) -> Result<Ending> {
     let (sender, incoming) = mpsc::channel(READ_AHEAD);
     let (outbox, outlet) = outbox();
     let Stdio { input, output } = stdio;
+    let hung_up = CancellationToken::new();
+    let (watched, seen) = (input.try_clone().map_err(unusable)?, hung_up.clone());
+    thread("hang-up", move || watch_writer(&watched, &seen))?;
     thread("input", move || read(input, &sender))?;
     let (reader, watched) = (outbox.clone(), output.try_clone().map_err(unusable)?);
     thread("output", move || write(output, outlet))?;
@@ -75,17 +78,20 @@ pub async fn serve(adapter: Adapter, stdio: Stdio) -> Result<Ending> {
     let (connection, line) = Connection::new(incoming, outbox);
     let serving = CancellationToken::new();
     let running = serve_directly_with_ct(adapter, connection, None, serving.clone());
-    let ending = until_end(&mut signals, &line).await;
+    let ending = until_end(&mut signals, &line, &hung_up).await;
     if ending == Ending::Orderly {
         serving.cancel();
-        let _ = timeout(CLEAN_UP, running.waiting()).await;
-        let _ = timeout(CLEAN_UP, line.flushed()).await;
+        let cleaned_up = async {
+            let _ = running.waiting().await;
+            line.flushed().await;
+        };
+        let _ = timeout(CLEAN_UP, cleaned_up).await;
     }
     Ok(ending)
 }
 
-async fn until_end(signals: &mut Signals, line: &Connected) -> Ending {
-    match signals.unless_ended(line.ended()).await {
+async fn until_end(signals: &mut Signals, line: &Connected, hung_up: &CancellationToken) -> Ending {
+    match signals.unless_ended(client_gone(line, hung_up)).await {
         Ok(()) => {
             let _ = timeout(LAST_ANSWERS, line.idle()).await;
             Ending::Orderly
@@ -95,7 +101,7 @@ async fn until_end(signals: &mut Signals, line: &Connected) -> Ending {
             let drained = async {
                 tokio::select! {
                     _ = timeout(DRAIN, line.idle()) => {}
-                    () = line.ended() => {}
+                    () = client_gone(line, hung_up) => {}
                 }
             };
             match signals.unless_ended(drained).await {
@@ -103,6 +109,18 @@ async fn until_end(signals: &mut Signals, line: &Connected) -> Ending {
                 Err(signal) => Ending::Forced(signal),
             }
         }
+    }
+}
+
+/// Nothing is read while answers wait that nobody takes, so that the end of the input is not always come upon by reading.
+async fn client_gone(line: &Connected, hung_up: &CancellationToken) {
+    let speechless = async {
+        hung_up.cancelled().await;
+        line.stuck().await;
+    };
+    tokio::select! {
+        () = line.ended() => {}
+        () = speechless => {}
     }
 }
 
@@ -180,14 +198,28 @@ fn write_all(output: &mut File, mut bytes: &[u8]) -> std::io::Result<()> {
 
 /// A pipe or a socket whose other end was closed says so even when there is nothing to write. A file never does.
 fn watch_reader(output: &File, reader: &Outbox) {
-    let mut watched = [PollFd::new(output, PollFlags::empty())];
+    if other_end_closed(output, PollFlags::empty()) {
+        reader.give_up();
+    }
+}
+
+/// Seen even when there is more to read, also of a socket of which only the half that writes was closed.
+fn watch_writer(input: &File, hung_up: &CancellationToken) {
+    if other_end_closed(input, PollFlags::RDHUP) {
+        hung_up.cancel();
+    }
+}
+
+/// `false` if that cannot be known.
+fn other_end_closed(file: &File, also: PollFlags) -> bool {
+    let mut watched = [PollFd::new(file, also)];
     loop {
         match poll(&mut watched, None) {
-            Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP) => return reader.give_up(),
+            Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | also) => return true,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                tracing::debug!(%error, "standard output cannot be watched");
-                return;
+                tracing::debug!(%error, "standard input and output cannot be watched");
+                return false;
             }
         }
     }
