@@ -68,6 +68,8 @@ async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Res
     // A client that asks for something is waited for at the end; one that only listens is not.
     let going = (request.method() == Method::POST).then(|| gate.drain.going());
     request.extensions_mut().insert(gate.owner);
+    // For what is asked for and only listens.
+    request.extensions_mut().insert(gate.drain);
     let mut response =
         if request.method() == Method::OPTIONS { cors::options(request.headers()) } else { next.run(request).await };
     if let Caller::Page(origin) = caller {

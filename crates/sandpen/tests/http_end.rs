@@ -84,6 +84,27 @@ fn a_signal_lets_what_goes_on_finish_and_takes_nothing_new() {
 }
 
 #[test]
+fn a_listener_of_the_newest_revision_is_not_waited_for() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut server = Server::start(&world, &[]);
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let params = json!({ "notifications": { "resourceSubscriptions": [] }, "_meta": meta });
+    let headers = [("mcp-protocol-version", "2026-07-28"), ("mcp-method", "subscriptions/listen")];
+    let mut listening = server.post(&headers, &request(7, "subscriptions/listen", params));
+    listening.until("notifications/subscriptions/acknowledged");
+    server.signal(Signal::TERM);
+    let listening = listening.whole();
+    assert_eq!(listening.messages().pop().unwrap()["id"], 7, "{}", listening.body);
+    let (status, took) = server.wait();
+    assert_eq!(status.code(), Some(0));
+    assert!(took < Duration::from_secs(6), "it was waited for: {took:?}");
+}
+
+#[test]
 fn a_second_signal_ends_at_once_and_nothing_is_left() {
     needs_sandboxes!();
     let world = World::new();

@@ -1,5 +1,6 @@
 //! The handler that the MCP library calls; where its types end and ours begin.
 
+use std::future::pending;
 use std::sync::Arc;
 
 use rmcp::model::{
@@ -24,6 +25,7 @@ use super::progress::Reporter;
 use super::requests;
 use super::subscriptions::{self, Subscriptions};
 use super::tasks::{Tasks, Working};
+use crate::http::drain::Drain;
 
 /// A handle; copies are cheap and mean the same session of the same server.
 #[derive(Clone)]
@@ -80,10 +82,7 @@ impl Adapter {
     fn owner(&self, context: &RequestContext<RoleServer>) -> Result<Owner, ErrorData> {
         match self.parts().callers {
             Callers::Local => Ok(Owner::local()),
-            Callers::OfRequest => context
-                .extensions
-                .get::<http::request::Parts>()
-                .and_then(|parts| parts.extensions.get::<Owner>())
+            Callers::OfRequest => of_request::<Owner>(context)
                 .cloned()
                 .ok_or_else(|| protocol_error(&Error::internal("the caller of a request is not known"))),
         }
@@ -293,8 +292,18 @@ impl ServerHandler for Adapter {
 
     async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
         let call = self.call(listener.request_context())?;
+        let drain = of_request::<Drain>(listener.request_context()).cloned();
+        let drained = async {
+            match drain {
+                Some(drain) => drain.begun().await,
+                None => pending().await,
+            }
+        };
         guarded(async {
-            subscriptions::listen(&call, listener).await;
+            tokio::select! {
+                () = subscriptions::listen(&call, listener) => {}
+                () = drained => {}
+            }
             Ok(())
         })
         .await
@@ -353,6 +362,11 @@ impl ServerHandler for Adapter {
     ) -> Result<CustomResult, ErrorData> {
         Err(requests::unknown(&request.method, Era::of(&context)))
     }
+}
+
+/// What the HTTP layer said of a request.
+fn of_request<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleServer>) -> Option<&T> {
+    context.extensions.get::<http::request::Parts>()?.extensions.get::<T>()
 }
 
 /// Who answers.
