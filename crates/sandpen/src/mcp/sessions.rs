@@ -15,8 +15,12 @@ use rmcp::transport::streamable_http_server::session::{ServerSseMessage, Session
 const MOST: usize = 1024;
 
 /// A session ends after so long without a message, whatever goes on in it: so it must be more than the longest run.
-/// It holds little, and a person who comes back to a conversation on the next morning should find it.
+/// A person who comes back to a conversation on the next morning should find it.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// For a client that lost its connection to resume the stream of an answer that is complete. The library looks only when
+/// the session is next used, so the answers of this last stretch stay in memory for as long as it is idle.
+const KEEP_ANSWERS: Duration = Duration::from_secs(30);
 
 /// The library's sessions, counted.
 #[derive(Debug)]
@@ -49,6 +53,7 @@ impl Sessions {
     fn at_most(most: usize) -> Self {
         let mut library = LocalSessionManager::default();
         library.session_config.keep_alive = Some(IDLE);
+        library.session_config.completed_cache_ttl = KEEP_ANSWERS;
         Self { library, known: Arc::default(), most }
     }
 
