@@ -15,6 +15,7 @@ use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use sandbox::{Error, Owner, SandboxService};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 use tools::{Call, Catalog, HostFiles, Policy, Silent, Toolset, instructions, prompts, resources};
 
 use super::answer::{self, Labels};
@@ -37,7 +38,11 @@ pub struct Adapter {
 struct Shared {
     parts: Parts,
     tasks: Tasks,
+    reads: Semaphore,
 }
+
+/// Resources that are read at once, by all clients together: each may take many megabytes, several times over.
+const MOST_READS: usize = 4;
 
 /// What a server is made of.
 pub struct Parts {
@@ -60,7 +65,10 @@ pub enum Callers {
 impl Adapter {
     pub fn new(parts: Parts) -> Self {
         let tasks = Tasks::new(parts.policy.longest_timeout);
-        Self { shared: Arc::new(Shared { parts, tasks }), subscriptions: Arc::default() }
+        Self {
+            shared: Arc::new(Shared { parts, tasks, reads: Semaphore::new(MOST_READS) }),
+            subscriptions: Arc::default(),
+        }
     }
 
     /// The same server for one more session, which shares nothing with the others but what lasts.
@@ -259,6 +267,11 @@ impl ServerHandler for Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
         let call = self.call(&context)?;
+        // Closed by nobody; and one that was given up while it waited has nobody to be read for.
+        let reading = context.ct.run_until_cancelled(self.shared.reads.acquire()).await;
+        let Some(Ok(_reading)) = reading else {
+            return Err(ErrorData::internal_error("the request was given up", None));
+        };
         let unread = |error| ErrorData { data: Some(json!({ "uri": request.uri })), ..protocol_error(&error) };
         let reading = async { resources::read(&call, &request.uri).await.map_err(unread) };
         let contents = guarded(reading).await?;

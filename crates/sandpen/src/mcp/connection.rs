@@ -3,7 +3,7 @@
 //! It answers by itself what is not a request that the handler could answer: broken messages, batches where there are
 //! none, requests before the first hello. Nothing that a client sends ends it.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::future::{Future, pending};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +22,18 @@ use super::ledger::{Kind, Ledger};
 use super::outbox::{Outbox, ReaderGone};
 use super::wire::{self, Incoming, Message};
 
+/// Reads of resources that the handler works on at once. Their answers are the largest that there are, and what is being
+/// worked on is not yet in the outbox, which would say that it is full.
+const MOST_READS: usize = 4;
+
 /// The library's side.
 #[derive(Debug)]
 pub struct Connection {
     incoming: mpsc::Receiver<Incoming>,
     ready: VecDeque<ClientJsonRpcMessage>,
+    /// Reads that wait for others to be answered.
+    waiting_reads: VecDeque<(RequestId, Box<ClientRequest>)>,
+    reads: HashSet<RequestId>,
     ledger: Ledger,
     outbox: Outbox,
     /// Nothing else is read before its answer is on its way, because that decides how the rest is understood.
@@ -52,8 +59,18 @@ impl Connection {
         let (ended, ended_watch) = watch::channel(false);
         let closing = Arc::new(AtomicBool::new(false));
         let line = Line { busy, ended: ended_watch, closing: closing.clone(), outbox: outbox.clone() };
-        let connection =
-            Self { incoming, ready: VecDeque::new(), ledger, outbox, hello: None, agreed: None, closing, ended };
+        let connection = Self {
+            incoming,
+            ready: VecDeque::new(),
+            waiting_reads: VecDeque::new(),
+            reads: HashSet::new(),
+            ledger,
+            outbox,
+            hello: None,
+            agreed: None,
+            closing,
+            ended,
+        };
         (connection, line)
     }
 
@@ -83,6 +100,9 @@ impl Connection {
                 let watcher = request.get_meta().get_progress_token();
                 let opened = self.admit(&request, batch).and_then(|kind| self.ledger.open(&id, kind, watcher, batch));
                 match opened {
+                    Ok(number) if matches!(*request, ClientRequest::ReadResourceRequest(_)) => {
+                        self.waiting_reads.push_back((number, request));
+                    }
                     Ok(number) => {
                         if is_hello(&request) {
                             self.hello = Some(number.clone());
@@ -119,6 +139,8 @@ impl Connection {
             let number = cancelled.params.request_id.as_ref().and_then(|id| self.ledger.number(id));
             let Some(number) = number else { return };
             let entry = self.ledger.close(&number);
+            self.reads.remove(&number);
+            self.waiting_reads.retain(|(waiting, _)| *waiting != number);
             cancelled.params.request_id = Some(number);
             if let Some(joined) = entry.and_then(|entry| self.ledger.settle(entry.batch(), None)) {
                 self.outbox.put(joined);
@@ -138,6 +160,7 @@ impl Connection {
             JsonRpcMessage::Response(JsonRpcResponse { result, id: number, .. }) => self.put_result(&number, result),
             JsonRpcMessage::Error(JsonRpcError { error, id: Some(number), .. }) => {
                 self.greeted(&number, None);
+                self.reads.remove(&number);
                 if let Some(entry) = self.ledger.close(&number) {
                     self.answer(entry.batch(), wire::error_text(Some(&entry.id), &error));
                 }
@@ -155,6 +178,7 @@ impl Connection {
             _ => None,
         };
         self.greeted(number, agreed);
+        self.reads.remove(number);
         let Some(entry) = self.ledger.close(number) else { return };
         if let ServerResult::SubscriptionsListenResult(listened) = &mut result {
             *listened = SubscriptionsListenResult::complete(entry.id.clone());
@@ -216,7 +240,16 @@ impl Transport<RoleServer> for Connection {
             if self.hello.is_some() {
                 pending::<()>().await;
             }
-            let received = match self.outbox.room().await {
+            let room = self.outbox.room().await;
+            // This is asked again after each answer, so a read that waits is not forgotten.
+            if room.is_ok()
+                && self.reads.len() < MOST_READS
+                && let Some((number, request)) = self.waiting_reads.pop_front()
+            {
+                self.reads.insert(number.clone());
+                return Some(ClientJsonRpcMessage::request(*request, number));
+            }
+            let received = match room {
                 Ok(()) => self.incoming.recv().await,
                 Err(ReaderGone) => None,
             };
@@ -276,4 +309,76 @@ impl Line {
 /// Also one with parameters that make no sense: it is for the handler to say so.
 fn is_hello(request: &ClientRequest) -> bool {
     request.method() == "initialize"
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+    use tokio::time::timeout;
+
+    use super::super::outbox::outbox;
+    use super::*;
+
+    fn read(id: usize) -> Incoming {
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let params = json!({ "uri": "sandpen://x", "_meta": meta });
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": "resources/read", "params": params });
+        wire::read(message.to_string().as_bytes())
+    }
+
+    /// The number of the next request, if there is one to work on.
+    async fn next(connection: &mut Connection) -> Option<RequestId> {
+        let received = timeout(Duration::from_millis(50), connection.receive()).await.ok()?;
+        match received.unwrap() {
+            JsonRpcMessage::Request(request) => Some(request.id),
+            other => panic!("not a request: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn few_reads_are_worked_on_at_once_and_all_in_the_end() {
+        let (sender, incoming) = mpsc::channel(64);
+        let (outbox, _outlet) = outbox();
+        let (mut connection, _line) = Connection::new(incoming, outbox);
+        for id in 0..10 {
+            sender.send(read(id)).await.unwrap();
+        }
+        let mut open = VecDeque::new();
+        let mut answered = 0;
+        while answered < 10 {
+            while let Some(number) = next(&mut connection).await {
+                open.push_back(number);
+            }
+            assert_eq!(open.len(), MOST_READS.min(10 - answered));
+            let error = ErrorData::internal_error("this error is part of the test", None);
+            let number = open.pop_front().unwrap();
+            connection.send(ServerJsonRpcMessage::error(error, Some(number))).await.unwrap();
+            answered += 1;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_read_that_is_given_up_makes_room_or_never_begins() {
+        let (sender, incoming) = mpsc::channel(64);
+        let (outbox, _outlet) = outbox();
+        let (mut connection, _line) = Connection::new(incoming, outbox);
+        for id in 0..MOST_READS + 2 {
+            sender.send(read(id)).await.unwrap();
+        }
+        while next(&mut connection).await.is_some() {}
+        let waiting: Vec<_> = connection.waiting_reads.iter().map(|(number, _)| number.clone()).collect();
+        for id in [MOST_READS, 0] {
+            let params = json!({ "requestId": id });
+            let message = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params });
+            connection.take(wire::read(message.to_string().as_bytes()));
+        }
+        connection.ready.clear();
+        assert_eq!(next(&mut connection).await.as_ref(), Some(&waiting[1]));
+        assert_eq!(next(&mut connection).await, None);
+    }
 }
