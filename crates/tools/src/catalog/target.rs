@@ -6,18 +6,8 @@ use crate::call::Call;
 
 /// The sandbox that is named, by its id or its own name.
 pub async fn sandbox(call: &Call, id_or_name: &str) -> Result<SandboxInfo> {
-    call.service.find(&call.owner, id_or_name).await.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => unknown(),
-        ErrorKind::InvalidInput
-        | ErrorKind::AlreadyExists
-        | ErrorKind::WrongState
-        | ErrorKind::LimitExceeded
-        | ErrorKind::Denied
-        | ErrorKind::Unsupported
-        | ErrorKind::TimedOut
-        | ErrorKind::Unavailable
-        | ErrorKind::Internal => error,
-    })
+    let found = call.service.find(&call.owner, id_or_name).await;
+    found.map_err(|error| if error.kind() == ErrorKind::NotFound { unknown() } else { error })
 }
 
 /// One that has ended, one that never was and one of somebody else look the same.
