@@ -8,7 +8,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandpen-images", &[]),
     ("sandpen-init", &[]),
     ("sandpen-tools", &["sandpen-sandbox"]),
-    ("sandpen-engine-native", &["sandpen-sandbox", "sandpen-images"]),
+    ("sandpen-egress", &["sandpen-sandbox", "hyper", "rustls", "rcgen", "hickory-resolver"]),
+    ("sandpen-engine-native", &["sandpen-sandbox", "sandpen-images", "sandpen-egress"]),
     ("sandpen-engine-docker", &["sandpen-sandbox", "bollard"]),
     ("sandpen-engine-kubernetes", &["sandpen-sandbox", "kube"]),
     (
@@ -17,6 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sandpen-sandbox",
             "sandpen-tools",
             "sandpen-images",
+            "sandpen-egress",
             "sandpen-engine-native",
             "sandpen-engine-docker",
             "sandpen-engine-kubernetes",
@@ -26,13 +28,26 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "hyper",
         ],
     ),
-    ("sandpen-tests", &["sandpen-sandbox", "sandpen-engine-native", "sandpen-images", "sandpen"]),
-    ("sandpen-fuzz", &["sandpen-sandbox", "sandpen-engine-native", "sandpen-images", "sandpen-init"]),
+    (
+        "sandpen-tests",
+        &[
+            "sandpen-sandbox",
+            "sandpen-egress",
+            "sandpen-engine-native",
+            "sandpen-images",
+            "sandpen",
+            "hyper",
+            "rustls",
+            "rcgen",
+        ],
+    ),
+    ("sandpen-fuzz", &["sandpen-sandbox", "sandpen-egress", "sandpen-engine-native", "sandpen-images", "sandpen-init"]),
     ("xtask", &[]),
 ];
 
 /// Libraries that only the crates above that list them may use.
-const QUARANTINED: &[&str] = &["bollard", "kube", "clap", "rmcp", "axum", "hyper", "reqwest"];
+const QUARANTINED: &[&str] =
+    &["bollard", "kube", "clap", "rmcp", "axum", "hyper", "reqwest", "rustls", "rcgen", "hickory-resolver"];
 
 pub const RULES: &[Rule] = &[
     Rule {

@@ -207,7 +207,7 @@ impl Shared {
 impl Engine for NativeEngine {
     async fn capabilities(&self) -> Result<Capabilities> {
         self.shared.walls()?;
-        Ok(Capabilities { name: "native", persistence: true, terminal: true, usage: true })
+        Ok(Capabilities { name: "native", persistence: true, terminal: true, usage: true, network: false })
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
@@ -278,6 +278,7 @@ impl Engine for NativeEngine {
             peak_memory: meter.peak_memory(),
             processes: meter.processes().map(|count| count.saturating_sub(helpers)),
             disk,
+            network: None,
             quiet: quiet.map(Duration::from_millis),
         })
     }

@@ -31,7 +31,7 @@ impl Kind {
         plain.then(|| Self {
             root: root.clone(),
             limits: spec.limits,
-            network: spec.network,
+            network: spec.network.clone(),
             work_directory: spec.work_directory.clone(),
         })
     }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use rustix::pipe::PipeFlags;
 use rustix::termios::Winsize;
 use sandbox::{
-    Environment, Error, ErrorKind, ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect,
-    OutputTarget, Process, ProcessControl, Result, Signal, TerminalSize,
+    Environment, Error, ErrorKind, ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, NetworkActivity,
+    OnDisconnect, OutputTarget, Process, ProcessControl, Result, Signal, TerminalSize,
 };
 use tokio::io::AsyncRead;
 use tokio::sync::Mutex;
@@ -252,7 +252,7 @@ impl Control {
             cpu: Duration::from_micros(end.cpu_microseconds),
             peak_memory: end.peak_memory,
         };
-        ExecOutcome { status, usage }
+        ExecOutcome { status, usage, network: NetworkActivity::default() }
     }
 }
 
@@ -277,17 +277,21 @@ impl ProcessControl for Control {
 
     async fn wait(&self) -> Result<ExecOutcome> {
         let mut outcome = self.outcome.lock().await;
-        if let Some(outcome) = *outcome {
-            return Ok(outcome);
+        if let Some(outcome) = &*outcome {
+            return Ok(outcome.clone());
         }
         let end = match self.channel.receive::<FromExec>().await {
             Ok(Some((FromExec::Ended(end), _))) => self.conclude(end).await,
             Ok(Some((FromExec::Started | FromExec::NotStarted { .. }, _))) | Ok(None) | Err(_) => {
                 let status = if self.memory_ran_out() { ExecStatus::OutOfMemory } else { ExecStatus::Killed };
-                ExecOutcome { status, usage: ExecUsage { wall: self.started.elapsed(), ..ExecUsage::default() } }
+                ExecOutcome {
+                    status,
+                    usage: ExecUsage { wall: self.started.elapsed(), ..ExecUsage::default() },
+                    network: NetworkActivity::default(),
+                }
             }
         };
-        *outcome = Some(end);
+        *outcome = Some(end.clone());
         Ok(end)
     }
 }

@@ -35,6 +35,7 @@ use crate::exec::{ExecLog, ExecOutcome, ExecRequest, Signal, TerminalSize};
 use crate::file::{ByteRange, FileStat, ListOptions, Listing, WriteOptions};
 use crate::id::{Owner, SandboxId, SandboxName};
 use crate::isolation::IsolationReport;
+use crate::network::NetworkUsage;
 use crate::path::GuestPath;
 use crate::spec::{Persistence, SandboxSpec};
 
@@ -54,7 +55,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Make a sandbox and wait until it takes execs.
     ///
     /// Must fail when `id` exists (`AlreadyExists`), when a wall or a limit of `spec` cannot be enforced
-    /// (`Unsupported`), when the image cannot be used (`NotFound`, `InvalidInput`), when the host has no room
+    /// (`Unsupported`), when a secret is unknown or its host is out of reach (`InvalidInput`), when the image cannot be used (`NotFound`, `InvalidInput`), when the host has no room
     /// (`LimitExceeded`).
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()>;
 
@@ -103,6 +104,8 @@ pub struct Capabilities {
     pub persistence: bool,
     pub terminal: bool,
     pub usage: bool,
+    /// Whether a sandbox can be given a network, and be held to it.
+    pub network: bool,
 }
 
 /// A sandbox as its engine sees it.
@@ -212,6 +215,8 @@ pub struct Usage {
     pub peak_memory: Option<u64>,
     pub processes: Option<u64>,
     pub disk: Option<u64>,
+    /// Since the sandbox was made, or since this process found it. `None` when it has no network.
+    pub network: Option<NetworkUsage>,
     /// How long ago the last command and all that it left behind ended. `None` also while something runs.
     pub quiet: Option<Duration>,
 }

@@ -78,6 +78,10 @@ impl Error {
         Self::new(ErrorKind::LimitExceeded, message)
     }
 
+    pub fn denied(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Denied, message)
+    }
+
     pub fn unsupported(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Unsupported, message)
     }

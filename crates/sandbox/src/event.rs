@@ -3,12 +3,17 @@
 //! The service sends these; logs, metrics and audit trails listen. A listener that falls behind loses events and learns how
 //! many, because an audit sink must never be able to hold up a sandbox.
 
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use tokio::sync::broadcast;
 
 use crate::error::ErrorKind;
 use crate::exec::ExecOutcome;
 use crate::id::{Owner, SandboxId};
+use crate::network::{Denial, Host};
 use crate::path::GuestPath;
+use crate::secret::SecretName;
 use crate::spec::{Limits, Persistence};
 
 /// Something that happened to one sandbox of one owner.
@@ -64,6 +69,22 @@ pub enum EventKind {
         from: GuestPath,
         to: GuestPath,
     },
+    /// A connection out of the sandbox has ended; bytes as the sandbox sees them.
+    Connected {
+        host: Host,
+        port: u16,
+        bytes_in: u64,
+        bytes_out: u64,
+        took: Duration,
+        /// Names of the secrets that were put in.
+        secrets: Vec<SecretName>,
+    },
+    /// The sandbox asked for a connection, or for a name when there is no port, and was refused.
+    ConnectionRefused {
+        host: Host,
+        port: Option<u16>,
+        denial: Denial,
+    },
     Renewed,
     Stopped {
         reason: StopReason,
@@ -90,10 +111,36 @@ impl EventKind {
             Self::FileWritten { .. } => "file_written",
             Self::FileRemoved { .. } => "file_removed",
             Self::FileRenamed { .. } => "file_renamed",
+            Self::Connected { .. } => "connected",
+            Self::ConnectionRefused { .. } => "connection_refused",
             Self::Renewed => "renewed",
             Self::Stopped { .. } => "stopped",
             Self::StopFailed { .. } => "stop_failed",
         }
+    }
+}
+
+/// Where events go: to everybody who listens, and to nobody in particular. Copies mean the same bus.
+#[derive(Clone, Debug, Default)]
+pub struct EventBus {
+    /// Made for the first listener: room for this many events takes longer to lay out than a command needs to start.
+    sender: Arc<OnceLock<broadcast::Sender<Event>>>,
+}
+
+/// Enough for a burst of a few hundred execs between two turns of a listener.
+const EVENTS_KEPT: usize = 4096;
+
+impl EventBus {
+    /// Without listeners an event is dropped, which is no fault.
+    pub fn emit(&self, owner: &Owner, id: &SandboxId, kind: EventKind) {
+        if let Some(sender) = self.sender.get() {
+            let _ = sender.send(Event { owner: owner.clone(), id: id.clone(), kind });
+        }
+    }
+
+    /// Events from now on. A reader that is slower than the service misses some and is told how many.
+    pub fn subscribe(&self) -> broadcast::Receiver<Event> {
+        self.sender.get_or_init(|| broadcast::Sender::new(EVENTS_KEPT)).subscribe()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Result};
+use crate::network::NetworkActivity;
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
@@ -178,10 +179,12 @@ pub struct ExecUsage {
     pub peak_memory: u64,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecOutcome {
     pub status: ExecStatus,
     pub usage: ExecUsage,
+    /// Of the whole sandbox, from the start of the command to its end.
+    pub network: NetworkActivity,
 }
 
 /// A signal that may be sent to an exec.

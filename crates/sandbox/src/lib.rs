@@ -11,16 +11,18 @@ pub mod file;
 pub mod id;
 pub mod isolation;
 pub mod job;
+pub mod network;
 pub mod output;
 pub mod path;
 pub mod runner;
+pub mod secret;
 pub mod service;
 pub mod spec;
 
 pub use artifact::Artifact;
 pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessControl, ReadFile, Usage, WriteFile};
 pub use error::{Error, ErrorKind, Result};
-pub use event::{Event, EventKind, StopReason};
+pub use event::{Event, EventBus, EventKind, StopReason};
 pub use exec::{
     ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Script, Signal, TerminalSize,
 };
@@ -31,11 +33,15 @@ pub use job::{
     IdempotencyKey, JobChunk, JobFailure, JobFile, JobOutput, JobPlace, JobRequest, JobResult, JobStatus, JobStream,
     JobWork,
 };
+pub use network::{
+    Denial, Host, HostName, HostPattern, HostRule, Network, NetworkActivity, NetworkUsage, Ports, Refusal,
+};
 pub use output::{CappedOutput, OutputCaps, TextPieces};
 pub use path::GuestPath;
 pub use runner::{RunCode, Runner, Runners};
+pub use secret::SecretName;
 pub use service::{
     Captured, Execution, ExecutionControl, Job, JobFollower, JobSettings, Language, Quota, Recovery, SandboxInfo,
     SandboxService, ServiceSettings, State,
 };
-pub use spec::{ByteSize, Environment, Image, Lifetime, Limits, Network, Persistence, SandboxSpec};
+pub use spec::{ByteSize, Environment, Image, Lifetime, Limits, Persistence, SandboxSpec};

@@ -23,15 +23,16 @@ use tokio::sync::broadcast;
 use crate::artifact::Artifact;
 use crate::engine::{Capabilities, Engine, Files, Usage};
 use crate::error::{ErrorKind, Result};
-use crate::event::{Event, StopReason};
+use crate::event::{Event, EventBus, StopReason};
 use crate::exec::{ExecLog, ExecRequest};
 use crate::file::{ByteRange, FileStat};
 use crate::id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
 use crate::isolation::IsolationReport;
 use crate::job::JobRequest;
+use crate::network::Network;
 use crate::path::GuestPath;
 use crate::runner::{RunCode, Runners};
-use crate::spec::{Image, Lifetime, Limits, Network, Persistence, SandboxSpec};
+use crate::spec::{Image, Lifetime, Limits, Persistence, SandboxSpec};
 
 mod clock;
 mod core;
@@ -80,6 +81,8 @@ pub struct ServiceSettings {
     /// How often what exists is compared with what is remembered.
     pub sweep_every: Duration,
     pub recovery: Recovery,
+    /// An engine that has something to tell is given the same one.
+    pub events: EventBus,
 }
 
 impl ServiceSettings {
@@ -94,6 +97,7 @@ impl ServiceSettings {
             runners: Runners::built_in(),
             sweep_every: Duration::from_secs(30),
             recovery: Recovery::BeforeStart,
+            events: EventBus::default(),
         }
     }
 }

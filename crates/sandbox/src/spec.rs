@@ -1,6 +1,6 @@
 //! What is asked of an engine when it makes a sandbox. Values are checked when they are made, so engines need not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::id::{Owner, SandboxName};
+use crate::network::Network;
 use crate::path::GuestPath;
+use crate::secret::SecretName;
 
 /// Everything an engine must know to make one sandbox.
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -17,6 +19,8 @@ pub struct SandboxSpec {
     pub image: Image,
     pub limits: Limits,
     pub network: Network,
+    /// Secrets whose hosts it may use them with; it sees a placeholder for each in its environment, never a value.
+    pub secrets: BTreeSet<SecretName>,
     pub lifetime: Lifetime,
     pub persistence: Persistence,
     pub name: Option<SandboxName>,
@@ -32,6 +36,7 @@ impl SandboxSpec {
             image: Image::Host,
             limits: Limits::default(),
             network: Network::None,
+            secrets: BTreeSet::new(),
             lifetime: Lifetime::default(),
             persistence: Persistence::Ephemeral,
             name: None,
@@ -92,14 +97,6 @@ impl fmt::Display for Image {
             Self::Archive(path) => write!(f, "tar:{}", path.display()),
         }
     }
-}
-
-/// What a sandbox may reach. More modes come with egress; an engine must refuse what it cannot enforce.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Network {
-    /// A loopback interface of its own and nothing else.
-    #[default]
-    None,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -79,10 +79,10 @@ pub async fn stream(
     silence.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut heard_before = u64::MAX;
     loop {
-        if let Some((outcome, bytes_at_end)) = end
+        if let Some((outcome, bytes_at_end)) = &end
             && (printed || out.bytes() + err.bytes() > bytes_at_end + MOST_AFTER_END)
         {
-            return Ok(Ended { value: outcome, cut_short: obedience.cut_short });
+            return Ok(Ended { value: outcome.clone(), cut_short: obedience.cut_short });
         }
         tokio::select! {
             result = &mut printing, if !printed => {

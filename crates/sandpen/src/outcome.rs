@@ -137,10 +137,12 @@ fn signal_name(number: i32) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    use sandbox::NetworkActivity;
+
     use super::*;
 
     fn told(status: ExecStatus, remedy: Remedy) -> Option<(String, Option<String>)> {
-        let outcome = ExecOutcome { status, usage: ExecUsage::default() };
+        let outcome = ExecOutcome { status, usage: ExecUsage::default(), network: NetworkActivity::default() };
         explanation(&outcome, Duration::from_secs(30), &Limits::default(), remedy)
     }
 

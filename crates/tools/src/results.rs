@@ -132,7 +132,7 @@ fn running(job: &Job) -> Answer<RunObject> {
 }
 
 async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> {
-    let ExecOutcome { status, usage } = result.outcome;
+    let ExecOutcome { status, usage, .. } = result.outcome;
     let mut value = object(job, status.into());
     let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     value.exit_code = status.exit_code();

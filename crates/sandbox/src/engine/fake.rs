@@ -200,7 +200,7 @@ impl FakeEngine {
 #[async_trait]
 impl Engine for FakeEngine {
     async fn capabilities(&self) -> Result<Capabilities> {
-        Ok(Capabilities { name: "fake", persistence: true, terminal: false, usage: true })
+        Ok(Capabilities { name: "fake", persistence: true, terminal: false, usage: true, network: true })
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
@@ -314,6 +314,7 @@ impl Engine for FakeEngine {
             peak_memory: Some(0),
             processes: Some(processes),
             disk: Some(disk),
+            network: None,
             quiet: last_ended.map(|ended| ended.elapsed()),
         })
     }

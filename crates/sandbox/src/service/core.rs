@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use tokio::runtime::Handle;
@@ -23,9 +23,6 @@ use crate::event::{Event, EventKind, StopReason};
 use crate::id::{Owner, SandboxId, SandboxName};
 use crate::spec::{Image, Persistence, SandboxSpec};
 
-/// Enough for a burst of a few hundred execs between two turns of a listener.
-const EVENTS_KEPT: usize = 4096;
-
 pub(super) struct Core {
     pub engine: Arc<dyn Engine>,
     pub capabilities: Capabilities,
@@ -33,8 +30,6 @@ pub(super) struct Core {
     pub registry: Registry,
     pub ledger: Ledger,
     pub clock: Clock,
-    /// Made for the first listener: room for this many events takes longer to lay out than a command needs to start.
-    events: OnceLock<broadcast::Sender<Event>>,
     pub slots: Slots,
     pub jobs: Jobs,
     /// Artifacts of sandboxes that ended with their job.
@@ -58,7 +53,6 @@ impl Core {
             registry: Registry::default(),
             ledger: Ledger::open(&settings.state_dir)?,
             clock: Clock::start(),
-            events: OnceLock::new(),
             slots: Slots::new(settings.create_slots, settings.create_queue),
             jobs: Jobs::new(settings.create_queue),
             kept: Kept::new(settings.jobs),
@@ -71,15 +65,12 @@ impl Core {
         })
     }
 
-    /// Without listeners an event is dropped, which is no fault.
     pub fn emit(&self, owner: &Owner, id: &SandboxId, kind: EventKind) {
-        if let Some(events) = self.events.get() {
-            let _ = events.send(Event { owner: owner.clone(), id: id.clone(), kind });
-        }
+        self.settings.events.emit(owner, id, kind);
     }
 
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
-        self.events.get_or_init(|| broadcast::Sender::new(EVENTS_KEPT)).subscribe()
+        self.settings.events.subscribe()
     }
 
     /// Wake the reaper if it would sleep past `moment`.

@@ -176,7 +176,7 @@ impl Execution {
             stderr: stream(&captured.stderr),
             control: ExecutionControl {
                 command: None,
-                ends: watch::channel(Some(Ok(captured.outcome))).1,
+                ends: watch::channel(Some(Ok(captured.outcome.clone()))).1,
                 _alive: mpsc::channel(1).0,
             },
         }
@@ -221,7 +221,7 @@ impl Supervisor {
         };
         let (core, owner, id) = (Arc::clone(&self.hold.core), self.hold.owner.clone(), self.hold.id.clone());
         drop(self.hold);
-        let outcome = ended.as_ref().ok().copied();
+        let outcome = ended.as_ref().ok().cloned();
         self.end.send_replace(Some(ended.map_err(Arc::new)));
         if let Some(outcome) = outcome {
             // The counts are whole once the streams are read, or given up.

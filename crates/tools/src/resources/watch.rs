@@ -68,6 +68,8 @@ impl Watch {
                         | EventKind::FileWritten { .. }
                         | EventKind::FileRemoved { .. }
                         | EventKind::FileRenamed { .. }
+                        | EventKind::Connected { .. }
+                        | EventKind::ConnectionRefused { .. }
                         | EventKind::Renewed
                         | EventKind::StopFailed { .. } => {}
                     },

@@ -14,6 +14,7 @@ use super::program::{self, Context};
 use crate::engine::{Process, ProcessControl};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
+use crate::network::NetworkActivity;
 
 /// As much as a pipe of Linux holds.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -59,7 +60,7 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
         *sandbox.last_ended.lock().unwrap() = Some(Instant::now());
         sandbox.processes.fetch_sub(1, Ordering::Relaxed);
         let usage = ExecUsage { wall: started.elapsed(), ..ExecUsage::default() };
-        outcome.send_replace(Some(ExecOutcome { status, usage }));
+        outcome.send_replace(Some(ExecOutcome { status, usage, network: NetworkActivity::default() }));
     });
     let control = FakeControl { end, outcomes, on_disconnect: request.on_disconnect };
     Ok(Process {
@@ -165,7 +166,7 @@ impl ProcessControl for FakeControl {
 
     async fn wait(&self) -> Result<ExecOutcome> {
         let mut outcomes = self.outcomes.clone();
-        let outcome = outcomes.wait_for(Option::is_some).await.map(|outcome| *outcome);
+        let outcome = outcomes.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
         outcome.ok().flatten().ok_or_else(|| Error::internal("the fake engine lost a command"))
     }
 }

@@ -13,6 +13,7 @@ use crate::artifact::{Artifact, Baseline, DOUBT};
 use crate::error::{Error, Result};
 use crate::exec::{ExecOutcome, ExecStatus, ExecUsage};
 use crate::job::{JobFile, JobResult, JobStream, JobWork};
+use crate::network::NetworkActivity;
 use crate::path::GuestPath;
 use crate::service::core::Core;
 use crate::service::execution::Execution;
@@ -40,7 +41,11 @@ pub(super) enum Worked {
 /// The result of a job that was stopped before there was anything to stop.
 pub(super) fn nothing_ran() -> JobResult {
     JobResult {
-        outcome: ExecOutcome { status: ExecStatus::Cancelled, usage: ExecUsage::default() },
+        outcome: ExecOutcome {
+            status: ExecStatus::Cancelled,
+            usage: ExecUsage::default(),
+            network: NetworkActivity::default(),
+        },
         artifacts: Vec::new(),
         artifacts_left_out: 0,
         missing_layers: Vec::new(),

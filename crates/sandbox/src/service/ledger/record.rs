@@ -10,7 +10,7 @@ use crate::id::{InstanceId, SandboxId};
 use crate::path::GuestPath;
 use crate::service::clock::{Clock, Moment};
 use crate::service::expiry::Expiry;
-use crate::spec::{ByteSize, Environment, Image, Lifetime, Limits, Network, Persistence, SandboxSpec};
+use crate::spec::{ByteSize, Environment, Image, Lifetime, Limits, Persistence, SandboxSpec};
 
 const VERSION: u32 = 1;
 
@@ -75,19 +75,16 @@ struct Written {
     #[serde(skip_serializing_if = "Option::is_none", default)]
     name: Option<String>,
     image: String,
-    network: WrittenNetwork,
+    /// As a person would write it.
+    network: String,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    secrets: Vec<String>,
     idle_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     total_ms: Option<u64>,
     limits: WrittenLimits,
     environment: BTreeMap<String, String>,
     work_directory: String,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum WrittenNetwork {
-    None,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -123,9 +120,8 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>> {
         owner: spec.owner.to_string(),
         name: spec.name.as_ref().map(ToString::to_string),
         image,
-        network: match spec.network {
-            Network::None => WrittenNetwork::None,
-        },
+        network: spec.network.to_string(),
+        secrets: spec.secrets.iter().map(ToString::to_string).collect(),
         idle_ms: millis(spec.lifetime.idle),
         total_ms: spec.lifetime.total.map(millis),
         limits: WrittenLimits {
@@ -193,9 +189,8 @@ impl Written {
                 owner: self.owner.parse()?,
                 image: self.image.parse()?,
                 limits: limits.check()?,
-                network: match self.network {
-                    WrittenNetwork::None => Network::None,
-                },
+                network: self.network.parse()?,
+                secrets: self.secrets.iter().map(|name| name.parse()).collect::<Result<_>>()?,
                 lifetime: Lifetime {
                     idle: Duration::from_millis(self.idle_ms),
                     total: self.total_ms.map(Duration::from_millis),

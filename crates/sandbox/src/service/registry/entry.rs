@@ -200,7 +200,7 @@ impl Entry {
             expires_at: self.end().and_then(|(moment, _)| clock.wall(moment)),
             lifetime: self.expiry.lifetime,
             limits: self.spec.limits,
-            network: self.spec.network,
+            network: self.spec.network.clone(),
             work_directory: self.spec.work_directory.clone(),
             running: self.execs,
         }
