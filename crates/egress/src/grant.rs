@@ -1,0 +1,45 @@
+//! What one sandbox is given, and what must be inside it for that to work.
+
+use std::collections::BTreeSet;
+
+use sandbox::{Environment, GuestPath, Network, Owner, SandboxId, SecretName};
+
+/// What the gateway must know of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grant {
+    pub id: SandboxId,
+    pub owner: Owner,
+    /// Never `None`: a sandbox without a network has no gateway.
+    pub network: Network,
+    pub secrets: BTreeSet<SecretName>,
+}
+
+/// A grant that was checked, with what a sandbox needs to use it.
+#[derive(Clone, Debug)]
+pub struct Pass {
+    pub grant: Grant,
+    /// Proxy settings, where certificates are, and a placeholder for each secret. The sandbox's own variables win.
+    pub environment: Environment,
+    /// To be written into the sandbox before anything runs in it.
+    pub files: Vec<GuestFile>,
+    /// For a persistent sandbox: what the next process needs to make the same pass. Holds no secret's value, and must be
+    /// kept where only the server's user reads.
+    pub keepsake: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestFile {
+    pub path: GuestPath,
+    pub contents: Vec<u8>,
+}
+
+/// Bounds on the traffic of one sandbox, or of all sandboxes of one owner together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Open at the same time.
+    pub connections: usize,
+    /// In both directions, over its whole life. `None`: no bound.
+    pub bytes: Option<u64>,
+    /// Bytes per second, in both directions together. `None`: no bound.
+    pub rate: Option<u64>,
+}

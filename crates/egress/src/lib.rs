@@ -1,0 +1,15 @@
+//! The way out of a sandbox.
+//!
+//! A sandbox's network has no route that leaves it. Whatever a program in it connects to lands on sockets that the engine
+//! made inside that network and handed to us; we resolve, decide, dial the very address that was checked, and copy bytes.
+//! So the walls are the kernel's, and the rules are here, in one place for every engine.
+//!
+//! Knows nothing of how a sandbox is built, and nothing of MCP.
+
+mod gateway;
+mod grant;
+mod secrets;
+
+pub use gateway::{Door, Gateway, GatewaySettings, Mark, Sockets};
+pub use grant::{Allowance, Grant, GuestFile, Pass};
+pub use secrets::Vault;

@@ -1,0 +1,5 @@
+//! Secrets that a sandbox uses and never sees.
+
+/// The secrets that this process may put in, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Vault {}
