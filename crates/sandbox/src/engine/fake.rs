@@ -24,11 +24,13 @@ use crate::spec::{Image, Persistence, SandboxSpec};
 
 mod archive;
 mod files;
+mod network;
 mod process;
 mod program;
 mod shell;
 mod tree;
 
+use network::Tried;
 use tree::Tree;
 
 /// A host on which engines of several processes live. Copies mean the same host.
@@ -159,6 +161,7 @@ struct FakeSandbox {
     processes: AtomicU64,
     last_ended: Mutex<Option<Instant>>,
     logs: Mutex<Vec<ExecLog>>,
+    tried: Mutex<Tried>,
 }
 
 impl FakeSandbox {
@@ -223,6 +226,7 @@ impl Engine for FakeEngine {
             processes: AtomicU64::new(0),
             last_ended: Mutex::default(),
             logs: Mutex::default(),
+            tried: Mutex::default(),
         });
         {
             let mut sandboxes = self.shared.sandboxes.lock().unwrap();
@@ -314,7 +318,7 @@ impl Engine for FakeEngine {
             peak_memory: Some(0),
             processes: Some(processes),
             disk: Some(disk),
-            network: None,
+            network: (!sandbox.spec.network.is_none()).then(|| sandbox.tried.lock().unwrap().usage()),
             quiet: last_ended.map(|ended| ended.elapsed()),
         })
     }

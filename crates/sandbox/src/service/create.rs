@@ -15,6 +15,7 @@ use super::registry::{FIRST_ENGINE_DEADLINE, name_taken};
 use crate::error::{Error, Result};
 use crate::event::{EventKind, StopReason};
 use crate::id::SandboxId;
+use crate::network::Network;
 use crate::spec::{Persistence, SandboxSpec};
 
 impl Core {
@@ -107,6 +108,16 @@ impl Core {
                 "the {} engine cannot keep a sandbox beyond its process",
                 self.capabilities.name
             )));
+        }
+        if !spec.network.is_none() && !self.capabilities.network {
+            return Err(Error::unsupported(format!(
+                "the {} engine cannot give a sandbox a network and hold it to its rules",
+                self.capabilities.name
+            )));
+        }
+        if let (Network::None, Some(secret)) = (&spec.network, spec.secrets.first()) {
+            return Err(Error::invalid_input(format!("a sandbox without a network cannot use the secret {secret}"))
+                .with_hint("name the secret's host in its network, or leave the secret out"));
         }
         let now = self.clock.now();
         let quota = &self.settings.quota;

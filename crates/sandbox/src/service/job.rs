@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use crate::error::Result;
 use crate::id::{JobId, Owner, SandboxId};
 use crate::job::{JobFailure, JobOutput, JobResult, JobStatus};
+use crate::network::Network;
 use crate::output::OutputCaps;
 
 mod attend;
@@ -74,6 +75,7 @@ struct Shared {
     owner: Owner,
     sandbox: SandboxId,
     fresh: bool,
+    network: Network,
     started_at: SystemTime,
     title: String,
     streams: Streams,
@@ -97,6 +99,11 @@ impl Job {
     /// Whether the sandbox is made for this job and ends with it.
     pub fn is_fresh(&self) -> bool {
         self.shared.fresh
+    }
+
+    /// Of its sandbox.
+    pub fn network(&self) -> &Network {
+        &self.shared.network
     }
 
     pub fn started_at(&self) -> SystemTime {

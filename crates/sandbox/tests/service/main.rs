@@ -5,6 +5,7 @@ mod fairness;
 mod jobs;
 mod languages;
 mod life;
+mod network;
 mod output;
 mod overhead;
 mod persistence;

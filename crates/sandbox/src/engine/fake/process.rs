@@ -14,7 +14,6 @@ use super::program::{self, Context};
 use crate::engine::{Process, ProcessControl};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
-use crate::network::NetworkActivity;
 
 /// As much as a pipe of Linux holds.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -46,6 +45,7 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
     let (outcome, outcomes) = watch::channel(None::<ExecOutcome>);
     let mut gone = sandbox.gone.subscribe();
     let started = Instant::now();
+    let tried_before = sandbox.tried.lock().unwrap().count();
     let timeout = request.timeout;
     sandbox.processes.fetch_add(1, Ordering::Relaxed);
     tokio::spawn(async move {
@@ -60,7 +60,8 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
         *sandbox.last_ended.lock().unwrap() = Some(Instant::now());
         sandbox.processes.fetch_sub(1, Ordering::Relaxed);
         let usage = ExecUsage { wall: started.elapsed(), ..ExecUsage::default() };
-        outcome.send_replace(Some(ExecOutcome { status, usage, network: NetworkActivity::default() }));
+        let network = sandbox.tried.lock().unwrap().since(tried_before);
+        outcome.send_replace(Some(ExecOutcome { status, usage, network }));
     });
     let control = FakeControl { end, outcomes, on_disconnect: request.on_disconnect };
     Ok(Process {

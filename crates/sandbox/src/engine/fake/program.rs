@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
-const PROGRAMS: [&str; 20] = [
-    "bash", "cat", "cc", "echo", "env", "false", "head", "ln", "mkdir", "mkfifo", "printenv", "printf", "pwd", "rm",
-    "sh", "sleep", "test", "touch", "true", "yes",
+const PROGRAMS: [&str; 21] = [
+    "bash", "cat", "cc", "connect", "echo", "env", "false", "head", "ln", "mkdir", "mkfifo", "printenv", "printf",
+    "pwd", "rm", "sh", "sleep", "test", "touch", "true", "yes",
 ];
 
 type Stream = Arc<Mutex<DuplexStream>>;
@@ -168,6 +168,14 @@ async fn built_in(name: &'static str, context: Context) -> std::result::Result<i
         },
         ("sleep", [seconds]) => {
             tokio::time::sleep(Duration::from_secs_f64(seconds.parse().map_err(|_| 2)?)).await;
+        }
+        ("connect", [host, port]) => {
+            let (host, port) = (host.parse().map_err(|_| 2)?, port.parse().map_err(|_| 2)?);
+            let connected = context.sandbox.tried.lock().unwrap().connect(&context.sandbox.spec.network, host, port);
+            match connected {
+                Ok(()) => context.write(0, b"connected\n").await?,
+                Err(reason) => return Ok(context.complain(reason).await),
+            }
         }
         ("cat", []) => copy_input(&context).await?,
         ("cat", paths) => {

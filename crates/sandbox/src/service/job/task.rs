@@ -42,15 +42,16 @@ impl Core {
             return Ok(known);
         }
         self.check(owner, &mut request)?;
-        let (sandbox, fresh) = match &request.place {
-            JobPlace::Existing(id) => (id.clone(), false),
-            JobPlace::Fresh(_) => (SandboxId::random()?, true),
+        let (sandbox, fresh, network) = match &request.place {
+            JobPlace::Existing(id) => (id.clone(), false, self.registry.info(owner, id, &self.clock)?.network),
+            JobPlace::Fresh(spec) => (SandboxId::random()?, true, spec.network.clone()),
         };
         let shared = Arc::new(Shared {
             id: JobId::random()?,
             owner: owner.clone(),
             sandbox,
             fresh,
+            network,
             started_at: SystemTime::now(),
             title: self.title(&request.work),
             streams: Streams::new(self.settings.jobs.output),
