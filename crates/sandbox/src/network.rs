@@ -75,6 +75,17 @@ impl Network {
         }
     }
 
+    /// Whether anything that a pattern names may be tried: whether a secret for it is of any use.
+    pub fn reaches(&self, pattern: &HostPattern) -> bool {
+        match self {
+            Self::None => false,
+            Self::Internet => true,
+            Self::Hosts(rules) => {
+                rules.iter().any(|rule| rule.pattern.covers(pattern) || pattern.covers(&rule.pattern))
+            }
+        }
+    }
+
     /// What was asked for, if it is no more than what `self` allows. Refuses rather than cuts: whoever asked for more must
     /// know that they did not get it.
     pub fn admit(&self, asked: Network) -> Result<Network> {
@@ -193,6 +204,21 @@ mod tests {
     #[test]
     fn a_rule_inside_another_is_one_rule() {
         assert_eq!(network("a.example.com:443,a.example.com,*.example.com:*").to_string(), "*.example.com:*");
+    }
+
+    #[test]
+    fn a_pattern_is_reached_when_it_shares_a_host_with_a_rule() {
+        let pattern = |text: &str| text.parse::<HostPattern>().unwrap();
+        let list = network("*.example.com:8443,api.example.net");
+        for reached in
+            ["*.example.com", "a.example.com", "*.b.example.com", "*.com", "api.example.net", "*.example.net"]
+        {
+            assert!(list.reaches(&pattern(reached)), "{reached}");
+        }
+        for beyond in ["example.com", "example.net", "*.example.org", "*.api.example.net"] {
+            assert!(!list.reaches(&pattern(beyond)), "{beyond}");
+        }
+        assert!(Network::Internet.reaches(&pattern("a.example")) && !Network::None.reaches(&pattern("a.example")));
     }
 
     #[test]

@@ -53,7 +53,7 @@ pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
 /// What the operator set is what a call gets that does not ask, and never more than what one may ask for.
 pub fn policy(config: &Config) -> Result<Policy> {
     let (sandbox, server) = (&config.sandbox, &config.server);
-    let (limits, ceiling) = (sandbox.limits, server.ceiling);
+    let (limits, ceiling) = (sandbox.limits, &server.ceiling);
     let timeout = sandbox.timeout(Screen::Streams);
     let defaults = Policy::default();
     Ok(Policy {
@@ -64,9 +64,13 @@ pub fn policy(config: &Config) -> Result<Policy> {
             memory: ceiling.memory.max(limits.memory),
             processes: ceiling.processes.max(limits.processes),
             disk: ceiling.disk.max(limits.disk),
+            network: ceiling.network.clone(),
         },
+        network: defaults.network,
+        secrets: defaults.secrets,
         lifetime: sandbox.lifetime,
         environment: sandbox.environment.clone(),
+        passed_through: defaults.passed_through,
         timeout,
         longest_timeout: defaults.longest_timeout.max(timeout),
         wait: defaults.wait,

@@ -2,7 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::policy::Policy;
-use crate::text;
+use crate::{text, words};
 
 /// Short on purpose: it stands in every conversation. What one tool needs stands with that tool.
 pub fn text(policy: &Policy, catalog: &Catalog) -> String {
@@ -31,7 +31,7 @@ pub fn text(policy: &Policy, catalog: &Catalog) -> String {
             text::spoken(policy.longest_timeout)
         ));
     }
-    lines.push("Files are in /workspace. There is no network.".to_owned());
+    lines.push(format!("Files are in /workspace. {}", words::network(policy)));
     lines.join("\n")
 }
 

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use sandbox::{ByteSize, Environment, Error, Image, Lifetime, Limits, Result, Runners};
+use sandbox::{
+    ByteSize, Environment, Error, HostPattern, Image, Lifetime, Limits, Network, Owner, Result, Runners, SandboxSpec,
+    SecretName,
+};
+
+use crate::network::NetworkArgument;
 
 /// Decided once, when the server starts.
 #[derive(Clone, Debug)]
@@ -10,8 +15,14 @@ pub struct Policy {
     pub image: Image,
     pub limits: Limits,
     pub ceiling: Ceiling,
+    /// What a sandbox reaches that does not ask.
+    pub network: Network,
+    /// Given to every sandbox whose network reaches a host of theirs.
+    pub secrets: Vec<Secret>,
     pub lifetime: Lifetime,
     pub environment: Environment,
+    /// The names of those of its variables that come from the server's own environment.
+    pub passed_through: Vec<String>,
     /// For a run that names no time-out.
     pub timeout: Duration,
     pub longest_timeout: Duration,
@@ -29,8 +40,11 @@ impl Default for Policy {
             image: Image::Host,
             limits: Limits::default(),
             ceiling: Ceiling::default(),
+            network: Network::None,
+            secrets: Vec::new(),
             lifetime: Lifetime::default(),
             environment: Environment::default(),
+            passed_through: Vec::new(),
             timeout: Duration::from_secs(30),
             longest_timeout: Duration::from_secs(30 * 60),
             // Many clients give up after a minute, and an answer must reach them before that.
@@ -41,13 +55,28 @@ impl Default for Policy {
     }
 }
 
+/// What may be known of a secret: never its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Secret {
+    pub name: SecretName,
+    pub hosts: Vec<HostPattern>,
+}
+
+impl Secret {
+    /// Whether a sandbox with this network can use it.
+    pub fn is_within(&self, network: &Network) -> bool {
+        self.hosts.iter().any(|host| network.reaches(host))
+    }
+}
+
 /// The most that a model may ask for, whatever it says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ceiling {
     pub cpu_millis: u32,
     pub memory: ByteSize,
     pub processes: u32,
     pub disk: ByteSize,
+    pub network: Network,
 }
 
 impl Default for Ceiling {
@@ -58,6 +87,7 @@ impl Default for Ceiling {
             memory: ByteSize::mebibytes(4 * 1024),
             processes: 1024,
             disk: ByteSize::mebibytes(8 * 1024),
+            network: Network::None,
         }
     }
 }
@@ -72,7 +102,7 @@ impl Ceiling {
             Err(Error::limit_exceeded(format!("that is more {what} than this server gives"))
                 .with_hint(format!("ask for at most {shown}")))
         };
-        let Self { cpu_millis, memory, processes, disk } = *self;
+        let Self { cpu_millis, memory, processes, disk, network: _ } = *self;
         at_most(
             "processor time",
             limits.cpu_millis.into(),
@@ -87,6 +117,24 @@ impl Ceiling {
 }
 
 impl Policy {
+    /// A sandbox of this policy for a call that asks for this network, or does not ask.
+    pub fn spec(&self, owner: &Owner, network: Option<&NetworkArgument>) -> Result<SandboxSpec> {
+        let network = match network {
+            Some(asked) => self.ceiling.network.admit(asked.parse()?)?,
+            None => self.network.clone(),
+        };
+        let within = self.secrets.iter().filter(|secret| secret.is_within(&network));
+        Ok(SandboxSpec {
+            image: self.image.clone(),
+            limits: self.limits,
+            secrets: within.map(|secret| secret.name.clone()).collect(),
+            network,
+            lifetime: self.lifetime,
+            environment: self.environment.clone(),
+            ..SandboxSpec::new(owner.clone())
+        })
+    }
+
     pub fn timeout(&self, seconds: Option<f64>) -> Result<Duration> {
         let Some(seconds) = seconds else { return Ok(self.timeout) };
         let longest = self.longest_timeout.as_secs();
@@ -121,6 +169,29 @@ mod tests {
         let error = policy.ceiling.admit(limits).unwrap_err();
         assert_eq!(error.hint(), Some("ask for at most 4096 memory_mb"));
         assert!(policy.ceiling.admit(Limits::default()).is_ok());
+    }
+
+    #[test]
+    fn a_secret_goes_to_sandboxes_that_can_use_it() {
+        let secret = |name: &str, host: &str| Secret {
+            name: name.parse().unwrap(),
+            hosts: vec!["other.example".parse().unwrap(), host.parse().unwrap()],
+        };
+        let policy = Policy {
+            network: "api.example.com".parse().unwrap(),
+            ceiling: Ceiling { network: Network::Internet, ..Ceiling::default() },
+            secrets: vec![secret("ONE", "*.example.com"), secret("TWO", "api.example.net")],
+            ..Policy::default()
+        };
+        let given = |asked: Option<&str>| {
+            let asked = asked.map(|text| NetworkArgument::Text(text.to_owned()));
+            let secrets = policy.spec(&Owner::local(), asked.as_ref()).unwrap().secrets;
+            secrets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(given(None), "ONE");
+        assert_eq!(given(Some("none")), "");
+        assert_eq!(given(Some("api.example.net")), "TWO");
+        assert_eq!(given(Some("internet")), "ONE TWO");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::call::Call;
 use crate::content::{Content, ResourceLink};
+use crate::network::{self, Asking, NetworkObject};
 use crate::text::{self, Budget};
 use crate::tool::Answer;
 use crate::uri::{self, OutputStream};
@@ -57,6 +58,9 @@ pub struct RunObject {
     /// Present once the run has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageObject>,
+    /// Present once a run in a sandbox with a network has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkObject>,
     /// For get_job and stop_job; present while the run goes on, and when its output was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
@@ -132,7 +136,8 @@ fn running(job: &Job) -> Answer<RunObject> {
 }
 
 async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> {
-    let ExecOutcome { status, usage, .. } = result.outcome;
+    let ExecOutcome { status, usage, network } = &result.outcome;
+    let status = *status;
     let mut value = object(job, status.into());
     let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     value.exit_code = status.exit_code();
@@ -142,6 +147,7 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
         cpu_ms: milliseconds(usage.cpu),
         peak_memory_bytes: usage.peak_memory,
     });
+    value.network = (!job.network().is_none()).then(|| network.into());
     value.job_id = value.truncated.then(|| job.id().to_string());
     value.artifacts_left_out = result.artifacts_left_out;
     value.missing_layers = result.missing_layers.iter().map(|layer| Layer::as_str(*layer)).collect();
@@ -150,6 +156,11 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
     let crowd = crowd(call, job, status).await;
     let mut text = streams(&value);
     text += &crowd;
+    let how = if job.is_fresh() { Asking::SameTool } else { Asking::NewSandbox };
+    if let Some(refused) = network::told(network, job.network(), &call.policy.ceiling.network, how) {
+        text += &refused;
+        text.push('\n');
+    }
     text += &closing(&value, status, &call.policy, not_shown + result.artifacts_left_out);
     let mut content = vec![Content::Text(text)];
     content.extend(blocks);
@@ -175,6 +186,7 @@ fn object(job: &Job, status: Status) -> RunObject {
         artifacts: Vec::new(),
         artifacts_left_out: 0,
         usage: None,
+        network: None,
         job_id: None,
         missing_layers: Vec::new(),
     }

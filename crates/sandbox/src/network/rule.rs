@@ -49,6 +49,16 @@ impl HostPattern {
     }
 }
 
+impl From<&Host> for HostPattern {
+    /// This host and no other.
+    fn from(host: &Host) -> Self {
+        match host {
+            Host::Name(name) => Self::Name(name.clone()),
+            Host::Address(address) => Self::Address(*address),
+        }
+    }
+}
+
 impl FromStr for HostPattern {
     type Err = Error;
 
@@ -59,10 +69,7 @@ impl FromStr for HostPattern {
         if text == "*" {
             return Err(Error::invalid_input("* is not a host").with_hint("to reach every public host, use internet"));
         }
-        Ok(match text.parse()? {
-            Host::Name(name) => Self::Name(name),
-            Host::Address(address) => Self::Address(address),
-        })
+        Ok(Self::from(&text.parse::<Host>()?))
     }
 }
 

@@ -10,10 +10,12 @@ use serde::Deserialize;
 use super::list_sandboxes::SandboxObject;
 use crate::call::Call;
 use crate::content::Content;
+use crate::network::NetworkArgument;
 use crate::policy::Policy;
 use crate::select::Toolset;
 use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
+use crate::words;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +33,8 @@ struct Arguments {
     processes: Option<u32>,
     #[schemars(range(min = 1))]
     idle_timeout_s: Option<u32>,
+    /// What it may reach.
+    network: Option<NetworkArgument>,
     /// Ends after so many seconds, used or not. Default: no such end.
     #[schemars(range(min = 1))]
     max_lifetime_s: Option<u32>,
@@ -45,20 +49,25 @@ struct Arguments {
 pub fn tool(policy: &Policy) -> Tool {
     let description = format!(
         "Make a sandbox, a private Linux computer that keeps its files between calls, and get its sandbox_id for the \
-         other tools. Not needed for a single run: run_code without sandbox_id makes one and ends it. It has no \
-         network, starts with an empty work directory, and ends when it was not used for {}. Call stop_sandbox when you \
-         are done.",
+         other tools. Not needed for a single run: run_code without sandbox_id makes one and ends it. It \
+         starts with an empty work directory and ends when it was not used for {}. {} Call stop_sandbox when you are done.",
         text::spoken(policy.lifetime.idle),
+        words::network(policy),
     );
     let definition = Definition {
         name: "create_sandbox",
         title: "Create a sandbox",
         description,
         toolset: Toolset::Sandboxes,
-        hints: Hints { read_only: false, destructive: false, idempotent: false, open_world: false },
+        hints: Hints {
+            read_only: false,
+            destructive: false,
+            idempotent: false,
+            open_world: !policy.ceiling.network.is_none(),
+        },
     };
     let mut tool = Tool::new(definition, create);
-    let (limits, ceiling) = (policy.limits, policy.ceiling);
+    let (limits, ceiling) = (policy.limits, &policy.ceiling);
     let cpus = |millis: u32| f64::from(millis) / 1000.0;
     let mebibytes = |size: ByteSize| size.bytes() >> 20;
     tool.refine("cpus", "description", format!("Processors, in parts too. Default {}.", cpus(limits.cpu_millis)));
@@ -76,6 +85,7 @@ pub fn tool(policy: &Policy) -> Tool {
     let processes = limits.processes;
     tool.refine("processes", "description", format!("Processes and threads at once. Default {processes}."));
     tool.refine("processes", "maximum", ceiling.processes);
+    tool.refine("network", "description", words::argument(policy));
     let idle = policy.lifetime.idle.as_secs();
     tool.refine("idle_timeout_s", "description", format!("Ends after so many seconds without use. Default {idle}."));
     tool
@@ -88,7 +98,12 @@ async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject
         () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
     };
     let value = SandboxObject::from(&sandbox);
-    let text = format!("created sandbox {}; work directory {}", value.sandbox_id, value.work_directory);
+    let text = format!(
+        "created sandbox {}; work directory {}; network: {}",
+        value.sandbox_id,
+        value.work_directory,
+        words::shortened(&sandbox.network)
+    );
     Ok(Answer { content: vec![Content::Text(text)], value })
 }
 
@@ -104,8 +119,8 @@ fn spec(call: &Call, arguments: &Arguments) -> Result<SandboxSpec> {
         ..defaults
     };
     let seconds = |count: u32| Duration::from_secs(count.into());
+    let spec = policy.spec(&call.owner, arguments.network.as_ref())?;
     Ok(SandboxSpec {
-        image: policy.image.clone(),
         limits: policy.ceiling.admit(limits)?,
         lifetime: Lifetime {
             idle: arguments.idle_timeout_s.map_or(policy.lifetime.idle, seconds),
@@ -113,8 +128,8 @@ fn spec(call: &Call, arguments: &Arguments) -> Result<SandboxSpec> {
         },
         persistence: if arguments.persist { Persistence::Persistent } else { Persistence::Ephemeral },
         name: arguments.name.as_deref().map(str::parse).transpose()?,
-        environment: policy.environment.clone().overlaid_by(&environment(&arguments.env)?),
-        ..SandboxSpec::new(call.owner.clone())
+        environment: spec.environment.overlaid_by(&environment(&arguments.env)?),
+        ..spec
     })
 }
 

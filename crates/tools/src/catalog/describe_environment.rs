@@ -2,20 +2,21 @@
 
 use std::fmt::Write;
 
-use sandbox::{IsolationReport, LayerState, Limits, Persistence, Result, SandboxSpec};
+use sandbox::{IsolationReport, LayerState, Limits, Network, Result, SandboxSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::target;
 use crate::call::Call;
 use crate::content::Content;
+use crate::policy::Policy;
 use crate::select::Toolset;
 use crate::tool::{Answer, Definition, Hints, Tool};
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    /// Tell of the walls around this sandbox, by id or name. Left out: around a fresh one.
+    /// Tell of the walls around this sandbox and of its network, by id or name. Left out: of a fresh one.
     sandbox_id: Option<String>,
 }
 
@@ -26,7 +27,7 @@ struct Environment {
     work_directory: String,
     languages: Vec<LanguageObject>,
     limits: LimitsObject,
-    network: String,
+    network: NetworkObject,
     isolation: Vec<LayerObject>,
 }
 
@@ -59,6 +60,28 @@ struct LimitsObject {
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
+struct NetworkObject {
+    /// What the sandbox that was named may reach, or a fresh one that does not ask.
+    allowed: String,
+    /// The most that can be asked for.
+    max: String,
+    /// Secrets that sandboxes can use with their hosts and never see. Each is a variable whose value stands for it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    secrets: Vec<SecretObject>,
+    /// Variables of the server's own environment, which code in sandboxes can read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    passed_through_env: Vec<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct SecretObject {
+    name: String,
+    hosts: Vec<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 struct LayerObject {
     layer: &'static str,
     /// on, off or unknown.
@@ -70,9 +93,10 @@ pub fn tool() -> Tool {
     let definition = Definition {
         name: "describe_environment",
         title: "Describe the environment",
-        description: "Get the languages with their versions, the limits, and the isolation that is really in force, \
-                      layer by layer. Call it before you rely on a language other than Python or Bash."
-            .to_owned(),
+        description:
+            "Get the languages with their versions, the limits, the network, and the isolation that is really \
+                      in force, layer by layer. Call it before you rely on a language other than Python or Bash."
+                .to_owned(),
         toolset: Toolset::Environment,
         hints: Hints { read_only: true, destructive: false, idempotent: true, open_world: false },
     };
@@ -80,7 +104,7 @@ pub fn tool() -> Tool {
 }
 
 async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment>> {
-    let isolation = isolation(&call, arguments.sandbox_id.as_deref()).await?;
+    let (allowed, isolation) = look(&call, arguments.sandbox_id.as_deref()).await?;
     let languages = call.service.languages(&call.owner, &call.policy.image).await?;
     let work_directory = SandboxSpec::new(call.owner.clone()).work_directory;
     let value = Environment {
@@ -97,7 +121,7 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
             })
             .collect(),
         limits: limits(&call, isolation.limits),
-        network: "none".to_owned(),
+        network: network(&call.policy, &allowed),
         isolation: isolation
             .layers
             .iter()
@@ -112,27 +136,38 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
 }
 
 /// Of the sandbox that is named; otherwise of one that is made to be looked at.
-async fn isolation(call: &Call, sandbox_id: Option<&str>) -> Result<IsolationReport> {
+async fn look(call: &Call, sandbox_id: Option<&str>) -> Result<(Network, IsolationReport)> {
     if let Some(id) = sandbox_id {
         let sandbox = target::sandbox(call, id).await?;
-        return call.service.isolation(&call.owner, &sandbox.id).await;
+        let report = call.service.isolation(&call.owner, &sandbox.id).await?;
+        return Ok((sandbox.network, report));
     }
-    let spec = SandboxSpec {
-        image: call.policy.image.clone(),
-        limits: call.policy.limits,
-        persistence: Persistence::Ephemeral,
-        ..SandboxSpec::new(call.owner.clone())
-    };
-    let sandbox = call.service.create(&call.owner, spec).await?;
+    let sandbox = call.service.create(&call.owner, call.policy.spec(&call.owner, None)?).await?;
     let report = call.service.isolation(&call.owner, &sandbox.id).await;
     call.service.stop(&call.owner, &sandbox.id).await?;
-    report
+    Ok((sandbox.network, report?))
+}
+
+fn network(policy: &Policy, allowed: &Network) -> NetworkObject {
+    let most = &policy.ceiling.network;
+    let usable = policy.secrets.iter().filter(|secret| secret.is_within(most) || secret.is_within(allowed));
+    NetworkObject {
+        allowed: allowed.to_string(),
+        max: most.to_string(),
+        secrets: usable
+            .map(|secret| SecretObject {
+                name: secret.name.to_string(),
+                hosts: secret.hosts.iter().map(ToString::to_string).collect(),
+            })
+            .collect(),
+        passed_through_env: policy.passed_through.clone(),
+    }
 }
 
 /// As they are in force, which may be tighter than what was asked for.
 fn limits(call: &Call, limits: Limits) -> LimitsObject {
     let policy = &call.policy;
-    let ceiling = policy.ceiling;
+    let ceiling = &policy.ceiling;
     LimitsObject {
         cpus: f64::from(limits.cpu_millis) / 1000.0,
         memory_mb: limits.memory.bytes() >> 20,
@@ -160,9 +195,20 @@ fn text(environment: &Environment) -> String {
     let limits = &environment.limits;
     let _ = writeln!(
         text,
-        "limits of a run: {} cpus, {} MiB memory, {} MiB disk, {} processes, {} s (at most {} s); no network",
+        "limits of a run: {} cpus, {} MiB memory, {} MiB disk, {} processes, {} s (at most {} s)",
         limits.cpus, limits.memory_mb, limits.disk_mb, limits.processes, limits.timeout_s, limits.max_timeout_s
     );
+    let NetworkObject { allowed, max, secrets, passed_through_env } = &environment.network;
+    let _ = match allowed == max {
+        true => writeln!(text, "network: {allowed}"),
+        false => writeln!(text, "network: {allowed}; at most {max} can be asked for"),
+    };
+    for SecretObject { name, hosts } in secrets {
+        let _ = writeln!(text, "  secret ${name}, for {}: its value is put in on the way there", hosts.join(","));
+    }
+    if !passed_through_env.is_empty() {
+        let _ = writeln!(text, "variables of the server that code can read: {}", passed_through_env.join(", "));
+    }
     let layers = environment.isolation.iter();
     let (on, other): (Vec<_>, Vec<_>) = layers.partition(|layer| layer.state == LayerState::On.as_str());
     let names = |layers: &[&LayerObject]| layers.iter().map(|layer| layer.layer).collect::<Vec<_>>().join(", ");

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use sandbox::{Persistence, Result, SandboxInfo};
+use sandbox::{Network, Persistence, Result, SandboxInfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -33,6 +33,7 @@ pub struct SandboxObject {
     pub memory_mb: u64,
     pub disk_mb: u64,
     pub processes: u32,
+    /// What it may reach.
     pub network: String,
     pub persist: bool,
     /// Commands that run in it now.
@@ -54,7 +55,7 @@ impl From<&SandboxInfo> for SandboxObject {
             memory_mb: sandbox.limits.memory.bytes() >> 20,
             disk_mb: sandbox.limits.disk.bytes() >> 20,
             processes: sandbox.limits.processes,
-            network: "none".to_owned(),
+            network: sandbox.network.to_string(),
             persist: sandbox.persistence == Persistence::Persistent,
             running: sandbox.running,
             expires_in_s: sandbox.expires_at.map(left),
@@ -84,6 +85,9 @@ async fn list(call: Call, _arguments: Arguments) -> Result<Answer<SandboxList>> 
         text += &format!("\n{} {}", sandbox.sandbox_id, sandbox.state);
         if let Some(name) = &sandbox.name {
             text += &format!(" {name:?}");
+        }
+        if sandbox.network != Network::None.to_string() {
+            text += &format!(", network: {}", sandbox.network);
         }
         if let Some(left) = sandbox.expires_in_s {
             text += &format!(", ends in {left} s");

@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use sandbox::service::Job;
-use sandbox::{Error, GuestPath, JobPlace, JobRequest, Result, SandboxSpec};
+use sandbox::{Error, GuestPath, JobPlace, JobRequest, Network, Result, SandboxInfo};
 use tokio::time::Instant;
 
 use super::target;
 use crate::call::Call;
 use crate::catalog::news::News;
+use crate::network::NetworkArgument;
 use crate::policy::Policy;
 use crate::results::{self, RunObject};
 use crate::tool::{Answer, Tool};
+use crate::words;
 
 /// A client that gives up by its own clock cancels its call, and then sends it again with the same key: until then its run
 /// goes on.
@@ -41,25 +43,38 @@ pub fn timeout(call: &Call, background: bool, timeout_s: Option<f64>) -> Result<
 }
 
 /// The sandbox that is named, or a fresh one that ends with the run; and its work directory.
-pub async fn place(call: &Call, sandbox_id: Option<&str>) -> Result<(JobPlace, GuestPath)> {
+pub async fn place(
+    call: &Call,
+    sandbox_id: Option<&str>,
+    network: Option<&NetworkArgument>,
+) -> Result<(JobPlace, GuestPath)> {
     if let Some(id) = sandbox_id {
         let sandbox = target::sandbox(call, id).await?;
+        if let Some(asked) = network.map(NetworkArgument::parse).transpose()?
+            && asked != sandbox.network
+        {
+            return Err(other_network(&sandbox, &asked));
+        }
         return Ok((JobPlace::Existing(sandbox.id), sandbox.work_directory));
     }
-    let policy = &call.policy;
-    let spec = SandboxSpec {
-        image: policy.image.clone(),
-        limits: policy.limits,
-        lifetime: policy.lifetime,
-        environment: policy.environment.clone(),
-        ..SandboxSpec::new(call.owner.clone())
-    };
+    let spec = call.policy.spec(&call.owner, network)?;
     let work_directory = spec.work_directory.clone();
     Ok((JobPlace::Fresh(Box::new(spec)), work_directory))
 }
 
-/// The times that every run has, with what they are here.
+fn other_network(sandbox: &SandboxInfo, asked: &Network) -> Error {
+    let has = &sandbox.network;
+    Error::invalid_input(format!("a sandbox keeps the network that it was made with, and this one has {has}"))
+        .with_hint(format!("leave network out, or call create_sandbox with network \"{asked}\" and run there"))
+}
+
+/// What every run can be given, with what that is here.
 pub fn refine(tool: &mut Tool, policy: &Policy) {
+    let network = format!(
+        "{} Leave it out with sandbox_id: a sandbox keeps the network that it was created with.",
+        words::argument(policy)
+    );
+    tool.refine("network", "description", network);
     let (timeout, longest) = (policy.timeout.as_secs_f64(), policy.longest_timeout.as_secs());
     let killed = format!("Seconds until the run is killed. Default {timeout}, and {longest} in the background.");
     tool.refine("timeout_s", "description", killed);

@@ -10,11 +10,13 @@ use super::create_sandbox::environment;
 use super::run::{self, Waiting};
 use super::write_file::Encoding;
 use crate::call::Call;
+use crate::network::NetworkArgument;
 use crate::policy::Policy;
 use crate::results::RunObject;
 use crate::select::Toolset;
 use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
+use crate::words;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +41,8 @@ struct Arguments {
     env: BTreeMap<String, String>,
     /// The directory to run in, when not the work directory.
     cwd: Option<String>,
+    /// What the run may reach.
+    network: Option<NetworkArgument>,
     /// Seconds until the run is killed.
     #[schemars(range(min = 0.001))]
     timeout_s: Option<f64>,
@@ -75,9 +79,10 @@ pub fn tool(policy: &Policy) -> Tool {
     let description = format!(
         "Run code in an isolated Linux sandbox and get its output. Without sandbox_id it runs in a fresh sandbox that \
          ends with the run; with one, files stay for later calls (variables do not). Images that the code saves in the \
-         work directory (PNG, JPEG, SVG, GIF, WebP) come back as images, other new files as links. There is no network. \
+         work directory (PNG, JPEG, SVG, GIF, WebP) come back as images, other new files as links. {} \
          Limits unless you say otherwise: {}, {} of memory. A non-zero exit code is a result, not an error. For shell \
          commands use run_command.",
+        words::network(policy),
         text::spoken(policy.timeout),
         policy.limits.memory,
     );
@@ -86,7 +91,12 @@ pub fn tool(policy: &Policy) -> Tool {
         title: "Run code",
         description,
         toolset: Toolset::Run,
-        hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: false },
+        hints: Hints {
+            read_only: false,
+            destructive: true,
+            idempotent: false,
+            open_world: !policy.ceiling.network.is_none(),
+        },
     };
     let mut tool = Tool::new(definition, run_code);
     tool.refine("language", "enum", policy.languages.clone());
@@ -96,7 +106,8 @@ pub fn tool(policy: &Policy) -> Tool {
 
 async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
-    let (place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref()).await?;
+    let (place, work_directory) =
+        run::place(&call, arguments.sandbox_id.as_deref(), arguments.network.as_ref()).await?;
     let resolve = |path: &String| GuestPath::resolve(&work_directory, path.as_bytes());
     let code = RunCode {
         arguments: arguments.args,

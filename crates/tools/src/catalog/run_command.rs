@@ -10,10 +10,12 @@ use super::create_sandbox::environment;
 use super::run::{self, Waiting};
 use super::run_code::FileArgument;
 use crate::call::Call;
+use crate::network::NetworkArgument;
 use crate::policy::Policy;
 use crate::results::RunObject;
 use crate::select::Toolset;
 use crate::tool::{Answer, Definition, Hints, Tool};
+use crate::words;
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -36,6 +38,8 @@ struct Arguments {
     /// Environment variables for the program.
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// What the run may reach.
+    network: Option<NetworkArgument>,
     /// Seconds until the run is killed.
     #[schemars(range(min = 0.001))]
     timeout_s: Option<f64>,
@@ -53,12 +57,18 @@ pub fn tool(policy: &Policy) -> Tool {
     let definition = Definition {
         name: "run_command",
         title: "Run a command",
-        description:
-            "Run a shell command in a sandbox and get its output, as run_code does for code. Use sandbox_id to \
-                      work on files that stay, and background for servers and long work. There is no network."
-                .to_owned(),
+        description: format!(
+            "Run a shell command in a sandbox and get its output, as run_code does for code. Use sandbox_id to work on \
+             files that stay, and background for servers and long work. {}",
+            words::network(policy)
+        ),
         toolset: Toolset::Run,
-        hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: false },
+        hints: Hints {
+            read_only: false,
+            destructive: true,
+            idempotent: false,
+            open_world: !policy.ceiling.network.is_none(),
+        },
     };
     let mut tool = Tool::new(definition, run_command);
     run::refine(&mut tool, policy);
@@ -76,7 +86,8 @@ async fn run_command(call: Call, arguments: Arguments) -> Result<Answer<RunObjec
                 .with_hint("give a shell command line in command, or a program and its arguments in argv"));
         }
     };
-    let (place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref()).await?;
+    let (place, work_directory) =
+        run::place(&call, arguments.sandbox_id.as_deref(), arguments.network.as_ref()).await?;
     let resolve = |path: &String| GuestPath::resolve(&work_directory, path.as_bytes());
     command.environment = environment(&arguments.env)?;
     command.work_directory = arguments.cwd.as_ref().map(resolve).transpose()?;

@@ -3,6 +3,7 @@
 mod catalog;
 mod files;
 mod generated;
+mod network;
 mod owners;
 mod reading;
 mod runs;

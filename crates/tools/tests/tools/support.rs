@@ -18,10 +18,13 @@ pub struct World {
 
 impl World {
     pub async fn new() -> Self {
+        Self::with(Policy::default()).await
+    }
+
+    pub async fn with(policy: Policy) -> Self {
         let (host, state) = (FakeHost::new(), TempDir::new().unwrap());
         let settings = ServiceSettings::new(state.path(), InstanceId::random().unwrap());
         let service = SandboxService::start(host.engine(), settings).await.unwrap();
-        let policy = Policy::default();
         let catalog = Catalog::new(&policy, &Selection::default()).unwrap();
         Self { service, catalog, policy: Arc::new(policy), _host: host, _state: state }
     }
