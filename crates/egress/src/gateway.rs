@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use sandbox::{EventBus, HostRule, NetworkActivity, NetworkUsage, Result};
 
+use crate::activity::Mark;
 use crate::grant::{Allowance, Grant, Pass};
 use crate::secrets::Vault;
 
@@ -68,7 +69,13 @@ impl Gateway {
     /// Fails when a secret is unknown, or its host is out of the network's reach.
     pub fn prepare(&self, grant: Grant, keepsake: Option<&str>) -> Result<Pass> {
         let _ = (&self.settings, keepsake);
-        Ok(Pass { grant, environment: sandbox::Environment::default(), files: Vec::new(), keepsake: None })
+        Ok(Pass {
+            grant,
+            environment: sandbox::Environment::default(),
+            files: Vec::new(),
+            keepsake: None,
+            inspector: None,
+        })
     }
 
     /// Let a sandbox out, as far as its pass says, until the door is dropped.
@@ -84,13 +91,9 @@ pub struct Door {
     _sockets: Sockets,
 }
 
-/// A moment in the life of a door.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Mark {}
-
 impl Door {
     pub fn mark(&self) -> Mark {
-        Mark {}
+        Mark::default()
     }
 
     /// What happened from then to now.

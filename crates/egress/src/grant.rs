@@ -1,8 +1,11 @@
 //! What one sandbox is given, and what must be inside it for that to work.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use sandbox::{Environment, GuestPath, Network, Owner, SandboxId, SecretName};
+
+use crate::inspect::Inspect;
 
 /// What the gateway must know of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,8 @@ pub struct Pass {
     /// For a persistent sandbox: what the next process needs to make the same pass. Holds no secret's value, and must be
     /// kept where only the server's user reads.
     pub keepsake: Option<String>,
+    /// Looks into connections on the way, when there is something to put in.
+    pub(crate) inspector: Option<Arc<dyn Inspect>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,17 @@
 //!
 //! Knows nothing of how a sandbox is built, and nothing of MCP.
 
+mod activity;
 mod gateway;
 mod grant;
+mod inspect;
+mod record;
+mod rule;
 mod secrets;
 
-pub use gateway::{Door, Gateway, GatewaySettings, Mark, Sockets};
+pub use activity::Mark;
+pub use gateway::{Door, Gateway, GatewaySettings, Sockets};
 pub use grant::{Allowance, Grant, GuestFile, Pass};
+#[cfg(feature = "weaken")]
+pub use rule::Rule;
 pub use secrets::Vault;
