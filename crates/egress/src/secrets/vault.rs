@@ -1,0 +1,98 @@
+//! Secrets by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sandbox::{Error, Host, HostRule, Ports, Result, SecretName};
+
+use super::header::HeaderTemplate;
+use super::value::SecretValue;
+
+/// A value and where it may go.
+#[derive(Debug)]
+pub struct Secret {
+    name: SecretName,
+    value: SecretValue,
+    hosts: Vec<HostRule>,
+    header: Option<HeaderTemplate>,
+}
+
+impl Secret {
+    pub fn new(
+        name: SecretName,
+        value: SecretValue,
+        hosts: Vec<HostRule>,
+        header: Option<HeaderTemplate>,
+    ) -> Result<Self> {
+        if hosts.is_empty() {
+            return Err(Error::invalid_input(format!("the secret {name} has no host"))
+                .with_hint("name the host that it is for, like api.example.com"));
+        }
+        if let Some(header) = &header {
+            header.fill(&value)?;
+        }
+        Ok(Self { name, value, hosts, header })
+    }
+
+    pub fn name(&self) -> &SecretName {
+        &self.name
+    }
+
+    pub fn value(&self) -> &SecretValue {
+        &self.value
+    }
+
+    pub fn hosts(&self) -> &[HostRule] {
+        &self.hosts
+    }
+
+    pub fn header(&self) -> Option<&HeaderTemplate> {
+        self.header.as_ref()
+    }
+
+    /// Whether the value may be sent there. A host without a port means 443: the value never goes out unencrypted.
+    pub fn belongs_to(&self, host: &Host, port: u16) -> bool {
+        self.hosts.iter().any(|rule| {
+            rule.pattern.matches(host)
+                && match rule.ports {
+                    Ports::Web => port == 443,
+                    Ports::One(_) | Ports::Any => rule.ports.contain(port),
+                }
+        })
+    }
+
+    /// Whether answers from there must be masked.
+    pub fn may_come_from(&self, host: &Host, port: u16) -> bool {
+        self.hosts.iter().any(|rule| rule.pattern.matches(host) && rule.ports.contain(port))
+    }
+}
+
+/// The secrets that this process may put in. Copies share the values.
+#[derive(Clone, Debug, Default)]
+pub struct Vault {
+    secrets: BTreeMap<SecretName, Arc<Secret>>,
+}
+
+impl Vault {
+    pub fn is_empty(&self) -> bool {
+        self.secrets.is_empty()
+    }
+
+    pub fn get(&self, name: &SecretName) -> Option<&Arc<Secret>> {
+        self.secrets.get(name)
+    }
+
+    /// In the order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Secret>> {
+        self.secrets.values()
+    }
+
+    /// The one that had this name before.
+    pub fn insert(&mut self, secret: Secret) -> Option<Arc<Secret>> {
+        self.secrets.insert(secret.name.clone(), Arc::new(secret))
+    }
+
+    pub fn remove(&mut self, name: &SecretName) -> Option<Arc<Secret>> {
+        self.secrets.remove(name)
+    }
+}
