@@ -5,6 +5,8 @@
 
 mod file;
 mod header;
+mod replace;
+mod spelling;
 mod value;
 mod vault;
 
