@@ -14,6 +14,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("kernel.c", include_str!("../escape/probe/kernel.c")),
     ("resources.c", include_str!("../escape/probe/resources.c")),
     ("network.c", include_str!("../escape/probe/network.c")),
+    ("fetch.c", include_str!("../escape/probe/fetch.c")),
 ];
 
 /// Compiles the probe into `directory` and answers where it is.

@@ -60,6 +60,7 @@ static const struct {
     {"eat", eat},               {"fill", fill},               {"inodes", inodes},
     {"open-files", open_files}, {"kernel-objects", kernel_objects}, {"flood", flood},
     {"spin", spin},             {"network", network},         {"connect", connect_to},
+    {"fetch", fetch},
 };
 
 int main(int count, char **arguments)

@@ -1,0 +1,36 @@
+//! What a sandbox reaches and what it does not, in a world of our own: every wall tried from inside, judged by who came.
+//!
+//! `README.md` lists the checks. Arguments pick some of them: `cargo test … --test network -- NW-04`. The process that
+//! begins is the outside and must be root; the checks run in another that lives as the host, as root or as the user that
+//! `SANDPEN_TEST_USER` names.
+
+mod host;
+mod stand;
+mod world;
+
+use std::process::ExitCode;
+
+use sandpen_tests::is_root;
+
+fn main() -> ExitCode {
+    engine_native::launcher_main_if_asked();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let done = match arguments.split_first() {
+        Some((word, rest)) if word == host::ARGUMENT => runtime.block_on(host::run(rest)),
+        Some(_) | None if !is_root() => {
+            println!("SKIPPED: only root can make the network namespaces of the world");
+            println!("sum: 0 passed, 0 failed, 1 skipped, 0 void");
+            return ExitCode::SUCCESS;
+        }
+        Some(_) | None => runtime.block_on(async { stand::as_host(&world::World::start()?, &arguments) }),
+    };
+    match done {
+        Ok(code) => code,
+        Err(trouble) => {
+            println!("the checks could not run: {trouble}");
+            ExitCode::FAILURE
+        }
+    }
+}
