@@ -46,8 +46,12 @@ impl Activity {
     }
 
     pub fn refuse(&self, host: &Host, port: Option<u16>, denial: Denial) {
-        self.refused.fetch_add(1, Ordering::Relaxed);
-        self.refusals.lock().unwrap_or_else(PoisonError::into_inner).add(host, port, denial);
+        {
+            // Counted under the lock of the list, because what is left out is the difference between the two.
+            let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            refusals.add(host, port, denial);
+        }
         tracing::debug!(id = %self.id, %host, port, denial = denial.as_str(), "a connection is refused");
         self.emit(EventKind::ConnectionRefused { host: host.clone(), port, denial });
     }

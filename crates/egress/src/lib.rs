@@ -7,9 +7,12 @@
 //! Knows nothing of how a sandbox is built, and nothing of MCP.
 
 mod activity;
+mod address;
 mod gateway;
 mod grant;
 mod inspect;
+mod lan;
+mod reach;
 mod record;
 mod rule;
 mod secrets;
