@@ -8,12 +8,18 @@
 
 mod activity;
 mod address;
+mod dial;
+mod dns;
 mod gateway;
 mod grant;
+mod hello;
 mod inspect;
 mod lan;
+mod names;
 mod reach;
 mod record;
+mod resolve;
+mod responder;
 mod rule;
 mod secrets;
 
