@@ -1,14 +1,24 @@
 //! The gateway of one process: makes passes, opens doors.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use sandbox::{EventBus, HostRule, NetworkActivity, NetworkUsage, Result};
+use sandbox::{Environment, Error, EventBus, HostRule, NetworkActivity, NetworkUsage, Owner, Result};
+use tokio::task::AbortHandle;
 
-use crate::activity::Mark;
+use crate::activity::{Activity, Mark};
+use crate::caps::{Cap, Caps};
+use crate::dial::Dialer;
+use crate::door::{self, Doorway};
 use crate::grant::{Allowance, Grant, Pass};
+use crate::names::Names;
+use crate::reach::Reach;
+use crate::resolve::Resolver;
+use crate::rule::Rules;
 use crate::secrets::Vault;
+use crate::worker::Worker;
 
 /// Decided once, when the process starts.
 #[derive(Clone, Debug)]
@@ -19,6 +29,9 @@ pub struct GatewaySettings {
     pub of_sandbox: Allowance,
     pub of_owner: Allowance,
     pub events: EventBus,
+    /// Rules to be left out, to see that a test would notice.
+    #[cfg(feature = "weaken")]
+    pub without: std::collections::BTreeSet<crate::rule::Rule>,
 }
 
 impl Default for GatewaySettings {
@@ -29,6 +42,8 @@ impl Default for GatewaySettings {
             of_sandbox: Allowance { connections: 1024, bytes: None, rate: None },
             of_owner: Allowance { connections: 4096, bytes: None, rate: None },
             events: EventBus::default(),
+            #[cfg(feature = "weaken")]
+            without: std::collections::BTreeSet::new(),
         }
     }
 }
@@ -51,57 +66,121 @@ impl Sockets {
 #[derive(Debug)]
 pub struct Gateway {
     settings: GatewaySettings,
-    own_addresses: Mutex<Vec<SocketAddr>>,
+    reach: Arc<Reach>,
+    resolver: Arc<Resolver>,
+    /// For as long as the process lives: what an owner used up stays used up.
+    owners: Mutex<HashMap<Owner, Arc<Cap>>>,
+    worker: Mutex<Option<Worker>>,
 }
 
 impl Gateway {
     pub fn new(settings: GatewaySettings) -> Self {
-        Self { settings, own_addresses: Mutex::default() }
+        let rules = Rules {
+            #[cfg(feature = "weaken")]
+            without: settings.without.clone(),
+        };
+        Self {
+            reach: Arc::new(Reach::new(settings.private_hosts.clone(), rules)),
+            settings,
+            resolver: Arc::default(),
+            owners: Mutex::default(),
+            worker: Mutex::default(),
+        }
     }
 
     /// This process listens here: no sandbox may connect to it, whatever its network and whatever the operator allowed.
     pub fn protect(&self, address: SocketAddr) {
-        self.own_addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(address);
+        self.reach.protect(address);
     }
 
     /// Check a grant and make what the sandbox needs. With a keepsake, the same as before.
     ///
     /// Fails when a secret is unknown, or its host is out of the network's reach.
     pub fn prepare(&self, grant: Grant, keepsake: Option<&str>) -> Result<Pass> {
-        let _ = (&self.settings, keepsake);
-        Ok(Pass {
-            grant,
-            environment: sandbox::Environment::default(),
-            files: Vec::new(),
-            keepsake: None,
-            inspector: None,
-        })
+        if grant.network.is_none() {
+            return Err(Error::internal("a sandbox without a network needs no way out"));
+        }
+        let _ = keepsake;
+        Ok(Pass { grant, environment: proxy_variables()?, files: Vec::new(), keepsake: None, inspector: None })
     }
 
     /// Let a sandbox out, as far as its pass says, until the door is dropped.
     pub fn open(self: &Arc<Self>, pass: &Pass, sockets: Sockets) -> Result<Door> {
-        let _ = pass;
-        Ok(Door { _sockets: sockets })
+        let broken =
+            |error: std::io::Error| Error::internal("the sandbox's way out could not be opened").with_cause(error);
+        let Grant { id, owner, network, secrets: _ } = &pass.grant;
+        let handle = {
+            let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
+            match &*worker {
+                Some(worker) => worker.handle().clone(),
+                None => worker.insert(Worker::start().map_err(broken)?).handle().clone(),
+            }
+        };
+        let activity = Arc::new(Activity::new(owner.clone(), id.clone(), self.settings.events.clone()));
+        let doorway = Arc::new(Doorway {
+            dialer: Dialer::new(network.clone(), Arc::clone(&self.reach), Arc::clone(&self.resolver)),
+            activity: Arc::clone(&activity),
+            caps: Caps { of_sandbox: Cap::new(self.settings.of_sandbox), of_owner: self.cap_of(owner) },
+            inspector: pass.inspector.clone(),
+            most_connections: self.settings.of_sandbox.connections,
+            names: Arc::new(Mutex::new(Names::new())),
+        });
+        let (listener, socket) = {
+            let _context = handle.enter();
+            door::adopt(sockets).map_err(broken)?
+        };
+        let task = handle.spawn(doorway.run(listener, socket)).abort_handle();
+        Ok(Door { task, activity, _gateway: Arc::clone(self) })
+    }
+
+    fn cap_of(&self, owner: &Owner) -> Arc<Cap> {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(owners.entry(owner.clone()).or_insert_with(|| Cap::new(self.settings.of_owner)))
     }
 }
 
 /// A sandbox's way out. Dropping it closes the sockets and ends every connection.
 #[derive(Debug)]
 pub struct Door {
-    _sockets: Sockets,
+    task: AbortHandle,
+    activity: Arc<Activity>,
+    /// The thread that serves it ends with the gateway.
+    _gateway: Arc<Gateway>,
 }
 
 impl Door {
     pub fn mark(&self) -> Mark {
-        Mark::default()
+        self.activity.mark()
     }
 
     /// What happened from then to now.
-    pub fn since(&self, _mark: Mark) -> NetworkActivity {
-        NetworkActivity::default()
+    pub fn since(&self, mark: Mark) -> NetworkActivity {
+        self.activity.since(mark)
     }
 
     pub fn usage(&self) -> NetworkUsage {
-        NetworkUsage::default()
+        self.activity.usage()
     }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Both spellings, because each is the only one that some programs look at.
+fn proxy_variables() -> Result<Environment> {
+    let proxy = format!("http://127.0.0.1:{}", Sockets::PROXY_PORT);
+    let mut environment = Environment::default();
+    for name in ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"] {
+        environment.insert(name, proxy.as_str())?;
+        environment.insert(name.to_ascii_lowercase(), proxy.as_str())?;
+    }
+    for name in ["NO_PROXY", "no_proxy"] {
+        environment.insert(name, "localhost,127.0.0.1,::1")?;
+    }
+    // Without it, Node's own fetch does not look at any of them.
+    environment.insert("NODE_USE_ENV_PROXY", "1")?;
+    Ok(environment)
 }

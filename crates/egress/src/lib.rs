@@ -8,20 +8,29 @@
 
 mod activity;
 mod address;
+mod caps;
 mod dial;
 mod dns;
+mod door;
+mod explicit;
+mod forward;
 mod gateway;
 mod grant;
 mod hello;
 mod inspect;
 mod lan;
+mod meter;
 mod names;
+mod pipe;
 mod reach;
 mod record;
+mod relay;
 mod resolve;
 mod responder;
 mod rule;
+mod screen;
 mod secrets;
+mod worker;
 
 pub use activity::Mark;
 pub use gateway::{Door, Gateway, GatewaySettings, Sockets};

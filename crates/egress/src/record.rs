@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use sandbox::{Denial, EventKind, Host, SecretName};
 
@@ -18,6 +18,8 @@ pub(crate) struct Record {
     began: Instant,
     bytes_in: AtomicU64,
     bytes_out: AtomicU64,
+    /// When the last byte was moved, in milliseconds after the beginning.
+    moved_at: AtomicU64,
     secrets: Mutex<BTreeSet<SecretName>>,
 }
 
@@ -31,16 +33,29 @@ impl Record {
             began: Instant::now(),
             bytes_in: AtomicU64::new(0),
             bytes_out: AtomicU64::new(0),
+            moved_at: AtomicU64::new(0),
             secrets: Mutex::default(),
         })
     }
 
     pub fn moved(&self, direction: Direction, bytes: u64) {
         self.activity.moved(direction, bytes);
+        self.moved_at.store(self.age(), Ordering::Relaxed);
         match direction {
             Direction::In => self.bytes_in.fetch_add(bytes, Ordering::Relaxed),
             Direction::Out => self.bytes_out.fetch_add(bytes, Ordering::Relaxed),
         };
+    }
+
+    /// Wait until nothing was moved for this long.
+    pub async fn idle(&self, limit: Duration) {
+        loop {
+            let idle = Duration::from_millis(self.age().saturating_sub(self.moved_at.load(Ordering::Relaxed)));
+            match limit.checked_sub(idle) {
+                Some(left) if !left.is_zero() => tokio::time::sleep(left).await,
+                Some(_) | None => return,
+            }
+        }
     }
 
     /// This secret was put into something that went to the host.
@@ -56,6 +71,10 @@ impl Record {
     /// The same, for another host than the one that the connection was made for.
     pub fn refuse_host(&self, host: &Host, denial: Denial) {
         self.activity.refuse(host, Some(self.port), denial);
+    }
+
+    fn age(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 }
 
