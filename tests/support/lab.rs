@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
+use egress::{Gateway, GatewaySettings};
 use engine_native::{NativeConfig, NativeEngine};
 use sandbox::{
     Engine, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, Files, GuestPath, Image, InstanceId, Layer, Owner,
@@ -67,12 +68,12 @@ impl Lab {
         let state = shared_state()?;
         let instance = InstanceId::random()?;
         let without: BTreeSet<Layer> = without.iter().copied().collect();
+        let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
         let engine = NativeEngine::start(NativeConfig {
-            state_dir: state.path().to_owned(),
-            instance: instance.clone(),
             allow_missing: allow_missing.clone(),
             spares,
             without: without.clone(),
+            ..NativeConfig::new(state.path().to_owned(), instance.clone(), gateway)
         })
         .await?;
         Ok(Self { engine: Arc::new(engine), instance, without, state, probe: probe_bytes()? })

@@ -7,7 +7,8 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine_native::{NativeConfig, NativeEngine};
+use egress::{Gateway, GatewaySettings};
+use engine_native::{NativeConfig, NativeEngine, Reopen};
 use sandbox::{
     ByteRange, Engine, ExecRequest, InstanceId, Layer, OnDisconnect, Owner, Persistence, SandboxId, SandboxSpec,
     WriteOptions,
@@ -90,8 +91,13 @@ pub fn main_if_asked() -> Option<ExitCode> {
 async fn serve(state_dir: &Path, allow_missing: BTreeSet<Layer>, work: &Work) -> Result<()> {
     let instance = InstanceId::random()?;
     println!("instance {instance}");
-    let config =
-        NativeConfig { state_dir: state_dir.to_owned(), instance, allow_missing, spares: 2, without: BTreeSet::new() };
+    let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
+    let config = NativeConfig {
+        allow_missing,
+        spares: 2,
+        reopen: Reopen::WhenListed,
+        ..NativeConfig::new(state_dir.to_owned(), instance, gateway)
+    };
     let engine: Arc<dyn Engine> = Arc::new(NativeEngine::start(config).await?);
     println!("listed {}", engine.list().await?.len());
     match work {

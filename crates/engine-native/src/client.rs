@@ -1,16 +1,17 @@
-//! The server's side of the launcher: requests out, fates in.
+//! The server's side of the launcher: requests out, fates and sockets in.
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Child;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use egress::Sockets;
 use tokio::sync::{oneshot, watch};
 
 use crate::channel::Channel;
 use crate::jail::Failure;
-use crate::launcher::{self, Configuration, FromLauncher, Running, ToLauncher};
+use crate::launcher::{self, Configuration, FromLauncher, Running, ToLauncher, Wanted};
 use crate::plan::Plan;
 
 /// What is known of a sandbox that the launcher was asked to make.
@@ -31,12 +32,32 @@ pub struct Started {
     pub channel: Option<OwnedFd>,
 }
 
+/// A sandbox that was asked for.
+#[derive(Debug)]
+pub struct Asked {
+    pub started: oneshot::Receiver<Started>,
+    /// Its end is told here, also when it never came to be.
+    pub fate: watch::Receiver<Fate>,
+    /// `None` when no sockets were wanted.
+    pub sockets: Option<AskedSockets>,
+}
+
+/// Sockets that were asked for. Ends without a word when the launcher does.
+pub type AskedSockets = oneshot::Receiver<Result<Sockets, Failure>>;
+
 struct Entry {
     started: Option<oneshot::Sender<Started>>,
     fate: watch::Sender<Fate>,
 }
 
-type Entries = Arc<Mutex<HashMap<String, Entry>>>;
+/// What the launcher owes us, by the name under which it was asked for.
+#[derive(Debug, Default)]
+struct Owed {
+    sandboxes: HashMap<String, Entry>,
+    sockets: HashMap<String, oneshot::Sender<Result<Sockets, Failure>>>,
+}
+
+type Entries = Arc<Mutex<Owed>>;
 
 #[derive(Debug)]
 pub struct Launcher {
@@ -66,19 +87,41 @@ impl Launcher {
         !self.listener.is_finished()
     }
 
-    /// Ask for a sandbox. Its end is told by the second receiver, also when it never came to be.
-    pub async fn create(&self, plan: Plan) -> io::Result<(oneshot::Receiver<Started>, watch::Receiver<Fate>)> {
+    /// Ask for a sandbox.
+    pub async fn create(&self, plan: Plan, wanted: Wanted) -> io::Result<Asked> {
         let (started, on_started) = oneshot::channel();
         let (fate, on_fate) = watch::channel(Fate::Alive);
         let entry = Entry { started: Some(started), fate };
         let id = plan.id.clone();
-        lock(&self.entries).insert(id.clone(), entry);
-        let sent = self.channel.send(&ToLauncher::Create(Box::new(plan)), &[]).await;
+        let sockets = match wanted {
+            Wanted::Sandbox => None,
+            Wanted::SandboxAndSockets => Some(self.expect_sockets(&id)),
+        };
+        lock(&self.entries).sandboxes.insert(id.clone(), entry);
+        let sent = self.channel.send(&ToLauncher::Create { plan: Box::new(plan), wanted }, &[]).await;
         if let Err(error) = sent {
-            lock(&self.entries).remove(&id);
+            settle(&self.entries, &id, Fate::LauncherGone);
             return Err(error);
         }
-        Ok((on_started, on_fate))
+        Ok(Asked { started: on_started, fate: on_fate, sockets })
+    }
+
+    /// Ask for sockets in the network of a sandbox that runs. One at a time for each `id`.
+    pub async fn listen(&self, id: &str, process: BorrowedFd<'_>, namespaces: u64) -> io::Result<AskedSockets> {
+        let sockets = self.expect_sockets(id);
+        let message = ToLauncher::Listen { id: id.to_owned(), namespaces };
+        let sent = self.channel.send(&message, &[process]).await;
+        if let Err(error) = sent {
+            lock(&self.entries).sockets.remove(id);
+            return Err(error);
+        }
+        Ok(sockets)
+    }
+
+    fn expect_sockets(&self, id: &str) -> AskedSockets {
+        let (sockets, on_sockets) = oneshot::channel();
+        lock(&self.entries).sockets.insert(id.to_owned(), sockets);
+        on_sockets
     }
 
     /// Ask for the end of a sandbox without waiting for it.
@@ -111,7 +154,7 @@ async fn listen(channel: Arc<Channel>, entries: Entries) {
         match message {
             FromLauncher::Started { id } => {
                 let mut entries = lock(&entries);
-                let started = entries.get_mut(&id).and_then(|entry| entry.started.take());
+                let started = entries.sandboxes.get_mut(&id).and_then(|entry| entry.started.take());
                 if let (Some(started), Some(process)) = (started, descriptors.next()) {
                     // A caller that went away has asked for its end already.
                     let _ = started.send(Started { process, channel: descriptors.next() });
@@ -119,20 +162,36 @@ async fn listen(channel: Arc<Channel>, entries: Entries) {
             }
             FromLauncher::NotCreated { id, failure } => settle(&entries, &id, Fate::NotCreated(failure)),
             FromLauncher::Gone { id } => settle(&entries, &id, Fate::Gone),
+            FromLauncher::Listening { id } => {
+                if let (Some(streams), Some(names)) = (descriptors.next(), descriptors.next()) {
+                    hand_over(&entries, &id, Ok(Sockets { streams, names }));
+                }
+            }
+            FromLauncher::NotListening { id, failure } => hand_over(&entries, &id, Err(failure)),
         }
     }
     let entries = std::mem::take(&mut *lock(&entries));
-    for entry in entries.into_values() {
+    for entry in entries.sandboxes.into_values() {
         entry.fate.send_replace(Fate::LauncherGone);
     }
 }
 
 fn settle(entries: &Entries, id: &str, fate: Fate) {
-    if let Some(entry) = lock(entries).remove(id) {
+    let mut entries = lock(entries);
+    // Nobody will make them any more.
+    entries.sockets.remove(id);
+    if let Some(entry) = entries.sandboxes.remove(id) {
         entry.fate.send_replace(fate);
     }
 }
 
-fn lock(entries: &Entries) -> std::sync::MutexGuard<'_, HashMap<String, Entry>> {
+fn hand_over(entries: &Entries, id: &str, sockets: Result<Sockets, Failure>) {
+    if let Some(waiting) = lock(entries).sockets.remove(id) {
+        // A caller that went away has no use for them, and dropping them closes them.
+        let _ = waiting.send(sockets);
+    }
+}
+
+fn lock(entries: &Entries) -> MutexGuard<'_, Owed> {
     entries.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -122,8 +122,9 @@ fn remove(tree: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::sync::Arc;
 
+    use egress::{Gateway, GatewaySettings};
     use sandbox::{Engine, InstanceId};
 
     use super::*;
@@ -153,14 +154,8 @@ mod tests {
             tree(&skeletons, "0123456789abcdee", lately),
             tree(&state_dir.join("images/roots"), "sha256-11", long_ago),
         ];
-        let config = NativeConfig {
-            state_dir,
-            instance: InstanceId::random().unwrap(),
-            allow_missing: BTreeSet::new(),
-            spares: 0,
-            #[cfg(feature = "weaken")]
-            without: BTreeSet::new(),
-        };
+        let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
+        let config = NativeConfig::new(state_dir, InstanceId::random().unwrap(), gateway);
         let engine = NativeEngine::start(config).await.unwrap();
         engine.list().await.unwrap();
         for tree in unused {

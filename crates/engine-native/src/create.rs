@@ -5,16 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use egress::Pass;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
 use sandbox::{Environment, Error, ErrorKind, Persistence, Result, SandboxId, SandboxSpec};
 
 use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
-use crate::client::{Fate, Launcher};
+use crate::client::{Asked, AskedSockets, Fate, Launcher};
 use crate::engine::Shared;
 use crate::image::{self, RootTree};
 use crate::jail::Failure;
+use crate::launcher::Wanted;
 use crate::live::{Description, Live};
 use crate::plan::{self, Request};
 use crate::pool::Kind;
@@ -37,11 +39,14 @@ impl Shared {
         if self.knows(id) || recorded {
             return Err(exists());
         }
+        let pass = self.prepare(id, spec)?;
         let root = self.layout(spec).await?;
         let kind = Kind::of(spec, &root);
         let live = match kind.as_ref().and_then(|kind| self.pool.take(kind)) {
-            Some(spare) => spare.for_owner(id, spec, environment(&root, spec)?),
-            None => self.make(id, spec, &root).await?,
+            Some(spare) => {
+                self.assign(spare, id, spec, environment(&root, spec, pass.as_ref())?, pass.as_ref()).await?
+            }
+            None => self.make(id, spec, &root, pass.as_ref()).await?,
         };
         self.keep(Arc::new(live));
         if let Some(kind) = kind.filter(|kind| self.pool.wants(kind)) {
@@ -50,14 +55,33 @@ impl Shared {
         Ok(())
     }
 
+    /// Make a spare somebody's. Dropped on the way, it ends, as spares do.
+    async fn assign(
+        &self,
+        spare: Live,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        environment: Environment,
+        pass: Option<&Pass>,
+    ) -> Result<Live> {
+        let live = spare.for_owner(id, spec, environment);
+        if let Some(pass) = pass {
+            let sockets = self.ask_for_sockets(&live).await?;
+            self.let_out(&live, pass, sockets).await?;
+        }
+        Ok(live)
+    }
+
     /// Make spares in the background. The task holds us weakly: it must not keep an engine alive that nobody uses.
     fn fill_pool(self: &Arc<Self>, kind: Kind, spec: &SandboxSpec, root: RootLayout) {
-        let (shared, spec) = (Arc::downgrade(self), SandboxSpec::clone(spec));
+        let (shared, mut spec) = (Arc::downgrade(self), SandboxSpec::clone(spec));
+        // Given to a spare when it becomes somebody's.
+        (spec.network, spec.secrets) = Default::default();
         tokio::spawn(async move {
             tokio::time::sleep(FILL_AFTER).await;
             while let Some(shared) = shared.upgrade() {
                 let made = match SandboxId::random() {
-                    Ok(id) => shared.make(&id, &spec, &root).await,
+                    Ok(id) => shared.make(&id, &spec, &root, None).await,
                     Err(error) => Err(error),
                 };
                 match made {
@@ -75,7 +99,7 @@ impl Shared {
         });
     }
 
-    async fn make(&self, id: &SandboxId, spec: &SandboxSpec, root: &RootLayout) -> Result<Live> {
+    async fn make(&self, id: &SandboxId, spec: &SandboxSpec, root: &RootLayout, pass: Option<&Pass>) -> Result<Live> {
         let walls = self.walls()?.clone();
         let socket = self.places.sockets.join(id.as_str());
         let instance = self.config.instance.as_str();
@@ -98,10 +122,13 @@ impl Shared {
             persistence: spec.persistence,
             limits: plan::enforced_limits(&spec.limits),
             walls,
-            environment: environment(root, spec)?,
+            environment: environment(root, spec, pass)?,
             work_directory: spec.work_directory.clone(),
             groups: plan.cgroups.iter().map(|leaf| leaf.directory.clone()).collect(),
             socket: persistent.then_some(socket),
+            network: spec.network.clone(),
+            secrets: spec.secrets.clone(),
+            keepsake: pass.and_then(|pass| pass.keepsake.clone()),
         };
         if persistent {
             record::write(&self.places.records, &description).map_err(not_recorded)?;
@@ -109,7 +136,11 @@ impl Shared {
         let launcher = self.launcher()?;
         let mut undo = Undo { shared: self, launcher: &launcher, id, armed: true, persistent };
         let meter = Meter::new(&places, instance, id.as_str());
-        let live = self.build(&launcher, plan, description, meter).await?;
+        let wanted = if pass.is_some() { Wanted::SandboxAndSockets } else { Wanted::Sandbox };
+        let (live, sockets) = self.build(&launcher, plan, wanted, description, meter).await?;
+        if let (Some(pass), Some(sockets)) = (pass, sockets) {
+            self.let_out(&live, pass, sockets).await?;
+        }
         undo.armed = false;
         Ok(live)
     }
@@ -118,12 +149,11 @@ impl Shared {
         &self,
         launcher: &Launcher,
         plan: plan::Plan,
+        wanted: Wanted,
         description: Description,
         meter: Meter,
-    ) -> Result<Live> {
-        let unavailable =
-            |cause: std::io::Error| Error::unavailable("the engine's launcher does not answer").with_cause(cause);
-        let (started, mut fate) = launcher.create(plan).await.map_err(unavailable)?;
+    ) -> Result<(Live, Option<AskedSockets>)> {
+        let Asked { started, mut fate, sockets } = launcher.create(plan, wanted).await.map_err(unavailable)?;
         let started = tokio::select! {
             biased;
             Ok(started) = started => started,
@@ -147,7 +177,8 @@ impl Shared {
             let ended = fate.wait_for(|fate| *fate != Fate::Alive).await;
             return Err(not_created(ended.map_or(Fate::LauncherGone, |fate| fate.clone())));
         }
-        Live::new(description, meter, channel, started.process, Some(fate)).map_err(unavailable)
+        let live = Live::new(description, meter, channel, started.process, Some(fate)).map_err(unavailable)?;
+        Ok((live, sockets))
     }
 
     /// Prepared once for each image, and looked at again when some time has passed: programs may have been installed.
@@ -207,6 +238,10 @@ impl Shared {
     }
 }
 
+pub(crate) fn unavailable(cause: std::io::Error) -> Error {
+    Error::unavailable("the engine's launcher does not answer").with_cause(cause)
+}
+
 fn not_recorded(cause: std::io::Error) -> Error {
     Error::internal("the sandbox could not be recorded").with_cause(cause)
 }
@@ -250,7 +285,8 @@ fn usable(places: &[cgroup::Place], walls: &std::collections::BTreeSet<sandbox::
     places.iter().filter(|place| wanted(place.controller)).cloned().collect()
 }
 
-fn environment(root: &RootLayout, spec: &SandboxSpec) -> Result<Environment> {
+/// Ours, then the gateway's, then what was asked for: the last wins.
+fn environment(root: &RootLayout, spec: &SandboxSpec, pass: Option<&Pass>) -> Result<Environment> {
     let mut environment = Environment::default();
     for (name, value) in
         [("HOME", "/home/sandbox"), ("LANG", "C.UTF-8"), ("PATH", &root.search_path), ("USER", "sandbox")]
@@ -259,6 +295,9 @@ fn environment(root: &RootLayout, spec: &SandboxSpec) -> Result<Environment> {
     }
     for (name, value) in &root.environment {
         environment.insert(name.clone(), value.clone())?;
+    }
+    if let Some(pass) = pass {
+        environment = environment.overlaid_by(&pass.environment);
     }
     Ok(environment.overlaid_by(&spec.environment))
 }
@@ -285,7 +324,7 @@ fn not_created(fate: Fate) -> Error {
     }
 }
 
-fn from_failure(failure: &Failure) -> Error {
+pub(crate) fn from_failure(failure: &Failure) -> Error {
     let Failure { step, errno, subject } = failure;
     let cause = format!("{subject}: {}", std::io::Error::from_raw_os_error(*errno));
     let error = match (step.as_str(), *errno) {
@@ -297,6 +336,10 @@ fn from_failure(failure: &Failure) -> Error {
         (_, libc::ENOSPC | libc::EUSERS | libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => {
             Error::limit_exceeded(format!("the host has no room for another sandbox (at step {step})"))
                 .with_hint("stop sandboxes that are not needed")
+        }
+        ("packet-filter", libc::ENOENT | libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => {
+            Error::unsupported("this kernel lacks nf_tables with tproxy, which a sandbox with a network needs")
+                .with_hint("run `modprobe nft_tproxy` as root, or use a kernel with CONFIG_NFT_TPROXY")
         }
         ("open-sources", libc::ENOENT) => Error::not_found("a part of the image is not there any more"),
         (_, libc::ENOSYS) => {

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use egress::{Door, Gateway};
 use sandbox::{
     Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, GuestPath, Image, InstanceId,
-    IsolationReport, Layer, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
+    IsolationReport, Layer, Network, NetworkUsage, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
 };
 
 use crate::client::Launcher;
@@ -23,7 +24,7 @@ use crate::places::{self, Places};
 use crate::pool::Pool;
 use crate::skeleton::RootLayout;
 use crate::wire::{FromInit, ToInit};
-use crate::{process, record};
+use crate::{network, process, record};
 
 /// How the engine is set up.
 #[derive(Clone, Debug)]
@@ -35,9 +36,21 @@ pub struct NativeConfig {
     /// How many spare sandboxes are kept of each kind that is asked for: worth their memory to a server, not to a
     /// command that makes one.
     pub spares: usize,
+    /// What lets sandboxes out that were given a network.
+    pub gateway: Arc<Gateway>,
+    pub reopen: Reopen,
     /// Layers that are left out on purpose, to show that a test would notice.
     #[cfg(feature = "weaken")]
     pub without: BTreeSet<Layer>,
+}
+
+/// When a persistent sandbox with a network, which another process made, is let out again by this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reopen {
+    /// With the first command that is started in it: for processes that only look, or come and go.
+    AtFirstStart,
+    /// As soon as it is listed: for a server, so that what runs in there can go on.
+    WhenListed,
 }
 
 /// The embedded Linux engine.
@@ -92,6 +105,20 @@ impl NativeEngine {
 }
 
 impl NativeConfig {
+    /// What a short-lived command uses: no layer may be missing, nothing is made ahead.
+    pub fn new(state_dir: PathBuf, instance: InstanceId, gateway: Arc<Gateway>) -> Self {
+        Self {
+            state_dir,
+            instance,
+            allow_missing: BTreeSet::new(),
+            spares: 0,
+            gateway,
+            reopen: Reopen::AtFirstStart,
+            #[cfg(feature = "weaken")]
+            without: BTreeSet::new(),
+        }
+    }
+
     #[cfg(not(feature = "weaken"))]
     fn built(&self, walls: BTreeSet<Layer>) -> BTreeSet<Layer> {
         walls
@@ -206,8 +233,8 @@ impl Shared {
 #[async_trait]
 impl Engine for NativeEngine {
     async fn capabilities(&self) -> Result<Capabilities> {
-        self.shared.walls()?;
-        Ok(Capabilities { name: "native", persistence: true, terminal: true, usage: true, network: false })
+        let network = self.shared.walls()?.contains(&Layer::NetworkNamespace) && network::is_possible();
+        Ok(Capabilities { name: "native", persistence: true, terminal: true, usage: true, network })
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
@@ -242,6 +269,12 @@ impl Engine for NativeEngine {
         for id in ids {
             // One that has ended meanwhile, or whose record makes no sense, is not live.
             let Ok(live) = shared.live(&id).await else { continue };
+            if shared.config.reopen == Reopen::WhenListed
+                && let Err(error) = shared.door(&live).await
+            {
+                // It is there all the same; whoever starts something in it is told.
+                tracing::warn!(sandbox = %id, ?error, "a sandbox that was found cannot be let out");
+            }
             let description = &live.description;
             found.push(EngineSandbox {
                 id,
@@ -254,7 +287,9 @@ impl Engine for NativeEngine {
     }
 
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {
-        process::start(self.shared.live(id).await?, request).await
+        let live = self.shared.live(id).await?;
+        self.shared.door(&live).await?;
+        process::start(live, request).await
     }
 
     async fn logs(&self, id: &SandboxId) -> Result<Vec<ExecLog>> {
@@ -278,14 +313,20 @@ impl Engine for NativeEngine {
             peak_memory: meter.peak_memory(),
             processes: meter.processes().map(|count| count.saturating_sub(helpers)),
             disk,
-            network: None,
+            network: match live.description.network {
+                Network::None => None,
+                Network::Hosts(_) | Network::Internet => {
+                    Some(live.door.get().map_or_else(NetworkUsage::default, Door::usage))
+                }
+            },
             quiet: quiet.map(Duration::from_millis),
         })
     }
 
     async fn isolation(&self, id: &SandboxId) -> Result<IsolationReport> {
         let live = self.shared.live(id).await?;
-        Ok(self.shared.host.report(&live.description.walls, live.description.limits))
+        let description = &live.description;
+        Ok(self.shared.host.report(&description.walls, description.limits, &description.network))
     }
 
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {

@@ -7,17 +7,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use async_trait::async_trait;
+use egress::GuestFile;
 use rustix::pipe::PipeFlags;
 use sandbox::{
     ByteRange, DirectoryEntry, Error, ErrorKind, FileKind, FileStat, Files, GuestPath, ListOptions, Listing, Overwrite,
     ReadFile, Result, SandboxId, WriteFile, WriteOptions,
 };
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::channel::{Channel, Stream};
 use crate::engine::Shared;
 use crate::live::{Live, not_found};
-use crate::wire::{FileFailure, FileOperation, FromFile, Kind, Stat, ToFile, ToInit, Work};
+use crate::wire::{FileFailure, FileOperation, FromFile, Kind, PlacedFile, Stat, ToFile, ToInit, Work};
 
 /// The most that an ordinary user may ask for; fewer turns between the two sides.
 const PIPE_BYTES: usize = 1 << 20;
@@ -46,6 +47,32 @@ impl NativeFiles {
 
     async fn do_only(&self, path: &GuestPath, message: FileOperation) -> Result<()> {
         self.begin(path, message, None).await?.done().await
+    }
+}
+
+/// Write files of ours into a sandbox that nobody uses yet, in one round trip.
+pub(crate) async fn place(live: &Live, files: &[GuestFile]) -> Result<()> {
+    let Some(first) = files.first() else { return Ok(()) };
+    let (channel, theirs) = Channel::pair().map_err(no_channel)?;
+    let (read, write) = pipe()?;
+    let placed =
+        files.iter().map(|file| PlacedFile { path: file.path.as_bytes().to_vec(), bytes: file.contents.len() as u64 });
+    let work = Work::File(FileOperation::Place { files: placed.collect() });
+    let sent = live.channel.send(&ToInit::Work(work), &[theirs.as_fd(), read.as_fd()]).await;
+    sent.map_err(|cause| not_found(live.id()).with_cause(cause))?;
+    drop((theirs, read));
+    let mut stream = Stream::new(write).map_err(no_channel)?;
+    for file in files {
+        // A worker that has given up says why.
+        if stream.write_all(&file.contents).await.is_err() {
+            break;
+        }
+    }
+    drop(stream);
+    match channel.receive().await {
+        Ok(Some((FromFile::Done, _))) => Ok(()),
+        Ok(Some((FromFile::Failed(failure), _))) => Err(refused(failure, &first.path)),
+        Ok(Some(_) | None) | Err(_) => Err(Error::internal("the sandbox did not take the gateway's files")),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use sandbox::{Error, ErrorKind, IsolationReport, Layer, LayerReport, LayerState, Limits, Result};
+use sandbox::{Error, ErrorKind, IsolationReport, Layer, LayerReport, LayerState, Limits, Network, Result};
 
 use crate::cgroup::{self, Controller, Missing, Place, Version};
 use crate::ids::{self, Pool};
@@ -176,11 +176,16 @@ impl Host {
     }
 
     /// The report of a sandbox that was built with these walls.
-    pub fn report(&self, walls: &BTreeSet<Layer>, limits: Limits) -> IsolationReport {
+    pub fn report(&self, walls: &BTreeSet<Layer>, limits: Limits, network: &Network) -> IsolationReport {
         let layers = Layer::ALL
             .iter()
             .map(|&layer| {
-                let detail = self.layer(layer).detail;
+                let detail = match (layer, network.is_none()) {
+                    (Layer::NetworkNamespace, false) => {
+                        format!("namespace of its own without a route out; the gateway lets it reach {network}")
+                    }
+                    _ => self.layer(layer).detail,
+                };
                 let state = if walls.contains(&layer) { LayerState::On } else { LayerState::Off };
                 LayerReport { layer, state, detail }
             })

@@ -6,9 +6,9 @@
 //! channel closes, however that came about.
 
 mod create;
+mod listen;
 mod program;
 
-pub use create::STEPS;
 pub(crate) use program::Program;
 
 use std::collections::{BTreeSet, HashMap};
@@ -24,24 +24,49 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup;
 use crate::ids::Pool;
 use crate::jail::Failure;
 use crate::plan::{Init, Plan};
 use crate::syscall::{self, Forked};
-use crate::wire;
+use crate::{cgroup, network, wire};
+
+use listen::Way;
 
 const NAME: &str = "sandpen-launcher";
+
+/// The named steps of the launcher, in order; a test dies at each of them.
+pub fn steps() -> impl Iterator<Item = &'static str> {
+    let all = [create::STEPS, listen::FIRST_STEPS, network::STEPS, listen::LAST_STEPS];
+    all.into_iter().flatten().copied()
+}
 
 /// To the launcher. The first message is `Configure`.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
     Configure(Configuration),
-    Create(Box<Plan>),
+    Create {
+        plan: Box<Plan>,
+        wanted: Wanted,
+    },
+    /// With a descriptor that stands for process 1 of a sandbox, whoever made it: make sockets in its network. Answered
+    /// under `id`, which means nothing else here.
+    Listen {
+        id: String,
+        /// Those of its namespaces that are its own.
+        namespaces: u64,
+    },
     /// Answered by `Gone`, also when there is no such sandbox.
     Destroy {
         id: String,
     },
+}
+
+/// What to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wanted {
+    Sandbox,
+    /// The same as a sandbox and then `Listen`, at the same time.
+    SandboxAndSockets,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -61,11 +86,26 @@ pub struct Configuration {
 pub enum FromLauncher {
     /// Cloned and on its way; process 1 itself says when it is ready. With descriptors: one that stands for the
     /// process, and the channel of an attached one.
-    Started { id: String },
+    Started {
+        id: String,
+    },
     /// It did not become a sandbox, and nothing of it is left.
-    NotCreated { id: String, failure: Failure },
+    NotCreated {
+        id: String,
+        failure: Failure,
+    },
     /// It has ended, and nothing of it is left.
-    Gone { id: String },
+    Gone {
+        id: String,
+    },
+    /// With descriptors: the listener and the socket for names.
+    Listening {
+        id: String,
+    },
+    NotListening {
+        id: String,
+        failure: Failure,
+    },
 }
 
 /// A launcher that runs; its channel is its life line.
@@ -158,6 +198,8 @@ struct Launcher {
     privileged: bool,
     init: Program,
     sandboxes: HashMap<i32, Sandbox>,
+    /// Children that make sockets, and under which name they answer.
+    listeners: HashMap<i32, String>,
     /// Directories that hold the groups of our sandboxes.
     instance_groups: BTreeSet<PathBuf>,
     last_slot: u32,
@@ -185,7 +227,9 @@ fn serve(channel: OwnedFd, complaints: Complaints) -> io::Result<()> {
     syscall::close_on_exec_from(3)?;
     let configuration = match wire::receive(channel.as_fd())? {
         Some((ToLauncher::Configure(configuration), _)) => configuration,
-        Some((ToLauncher::Create(_) | ToLauncher::Destroy { .. }, _)) => return Err(io::ErrorKind::InvalidData.into()),
+        Some((ToLauncher::Create { .. } | ToLauncher::Listen { .. } | ToLauncher::Destroy { .. }, _)) => {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         // Started ahead and not needed.
         None => return Ok(()),
     };
@@ -200,6 +244,7 @@ fn serve(channel: OwnedFd, complaints: Complaints) -> io::Result<()> {
         configuration,
         privileged,
         sandboxes: HashMap::new(),
+        listeners: HashMap::new(),
         instance_groups: BTreeSet::new(),
         last_slot: std::process::id(),
     };
@@ -239,7 +284,11 @@ impl Launcher {
         }
         match wire::receive::<ToLauncher>(self.channel.as_fd())? {
             None => return Ok(false),
-            Some((ToLauncher::Create(plan), _)) => self.create(&plan),
+            Some((ToLauncher::Create { plan, wanted }, _)) => self.create(&plan, wanted),
+            Some((ToLauncher::Listen { id, namespaces }, descriptors)) => match descriptors.into_iter().next() {
+                Some(process) => self.listen(id, Way::Process { process, namespaces }),
+                None => return Err(io::ErrorKind::InvalidData.into()),
+            },
             Some((ToLauncher::Destroy { id }, _)) => self.destroy(&id),
             Some((ToLauncher::Configure(_), _)) => {}
         }
@@ -263,6 +312,9 @@ impl Launcher {
         let mut record = [0; 128];
         while rustix::io::read(&self.signals, &mut record).is_ok() {}
         while let Ok(Some(reaped)) = syscall::reap_any() {
+            if self.collect_listener(reaped) {
+                continue;
+            }
             if let Some(sandbox) = self.sandboxes.remove(&reaped.pid) {
                 let message = sandbox.clear_away();
                 self.tell(&message, &[]);
@@ -307,6 +359,14 @@ impl Sandbox {
             Some(failure) => FromLauncher::NotCreated { id: self.id, failure },
             None => FromLauncher::Gone { id: self.id },
         }
+    }
+}
+
+fn failed(step: &'static str) -> impl Fn(io::Error) -> Failure {
+    move |error| Failure {
+        step: step.to_owned(),
+        errno: error.raw_os_error().unwrap_or(libc::EIO),
+        subject: error.to_string(),
     }
 }
 

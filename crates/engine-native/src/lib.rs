@@ -10,6 +10,7 @@
 //! - `launcher` carries out the host's half: ids, groups, the clone.
 //! - `jail` carries out the child's half, a list of steps that ends in process 1.
 //! - `init/` is process 1, a static program of its own. Exec is a message to it, kill is its death.
+//! - `network` makes the sockets by which a sandbox gets out, from inside its own network; `door` hands them to the gateway.
 //! - `pool` keeps sandboxes ahead of demand; `engine`, `create`, `process` and `files` are the server's side and implement the `Engine` contract.
 //!
 //! Only `syscall` has unsafe code. Nothing here knows of MCP or HTTP.
@@ -20,6 +21,7 @@ mod client;
 mod collect;
 mod crash;
 mod create;
+mod door;
 mod engine;
 mod files;
 pub mod host;
@@ -28,6 +30,7 @@ mod image;
 mod jail;
 mod launcher;
 mod live;
+mod network;
 mod places;
 mod plan;
 mod pool;
@@ -38,14 +41,13 @@ mod skeleton;
 mod syscall;
 mod wire;
 
-pub use engine::{NativeConfig, NativeEngine};
+pub use engine::{NativeConfig, NativeEngine, Reopen};
 pub use launcher::main_if_asked as launcher_main_if_asked;
 pub use launcher::start_ahead as start_launcher_ahead;
 
 /// The named steps of making and ending a sandbox, in order.
 pub fn steps() -> Vec<&'static str> {
-    let parent = launcher::STEPS.iter().copied();
-    parent.chain(jail::steps()).chain(["clear-groups", "report-end"]).collect()
+    launcher::steps().chain(jail::steps()).chain(["clear-groups", "report-end"]).collect()
 }
 
 /// The inside, for fuzz targets.

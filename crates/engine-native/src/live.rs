@@ -2,15 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
+use egress::Door;
 use rustix::process::Signal;
 use sandbox::{
-    Environment, Error, GuestPath, Layer, Limits, Owner, Persistence, Result, SandboxId, SandboxName, SandboxSpec,
+    Environment, Error, GuestPath, Layer, Limits, Network, Owner, Persistence, Result, SandboxId, SandboxName,
+    SandboxSpec, SecretName,
 };
 use tokio::io::unix::AsyncFd;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use crate::cgroup::Meter;
 use crate::channel::Channel;
@@ -32,6 +34,10 @@ pub struct Description {
     pub work_directory: GuestPath,
     pub groups: Vec<PathBuf>,
     pub socket: Option<PathBuf>,
+    pub network: Network,
+    pub secrets: BTreeSet<SecretName>,
+    /// What the gateway of the next process needs.
+    pub keepsake: Option<String>,
 }
 
 #[derive(Debug)]
@@ -45,6 +51,9 @@ pub struct Live {
     fate: Option<watch::Receiver<Fate>>,
     /// Questions whose answers come on the common channel, one at a time.
     asking: tokio::sync::Mutex<()>,
+    /// Its way out, while this process serves it. Empty for one without a network, and for one that another process
+    /// made and that nobody here has used yet.
+    pub door: OnceCell<Door>,
 }
 
 impl Live {
@@ -56,7 +65,15 @@ impl Live {
         fate: Option<watch::Receiver<Fate>>,
     ) -> io::Result<Self> {
         let process = syscall::watch_readable(process)?;
-        Ok(Self { description, meter, channel, process, fate, asking: tokio::sync::Mutex::new(()) })
+        Ok(Self {
+            description,
+            meter,
+            channel,
+            process,
+            fate,
+            asking: tokio::sync::Mutex::new(()),
+            door: OnceCell::new(),
+        })
     }
 
     /// A spare becomes somebody's.
@@ -64,7 +81,14 @@ impl Live {
         self.description.id = id.clone();
         self.description.owner = spec.owner.clone();
         self.description.environment = environment;
+        self.description.network = spec.network.clone();
+        self.description.secrets = spec.secrets.clone();
         self
+    }
+
+    /// Stands for process 1.
+    pub fn process(&self) -> BorrowedFd<'_> {
+        self.process.get_ref().as_fd()
     }
 
     pub fn id(&self) -> &SandboxId {

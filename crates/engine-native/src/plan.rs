@@ -263,7 +263,8 @@ pub fn plan(request: &Request<'_>) -> Plan {
     }
 }
 
-fn namespaces(walls: &BTreeSet<Layer>) -> u64 {
+/// Those that a sandbox behind these walls has of its own, as `CLONE_NEW*` bits.
+pub fn namespaces(walls: &BTreeSet<Layer>) -> u64 {
     let bits = [
         (Layer::UserNamespace, libc::CLONE_NEWUSER),
         (Layer::PidNamespace, libc::CLONE_NEWPID),

@@ -1,12 +1,13 @@
 //! Sandboxes made ahead of demand: built, empty, nobody's yet, and used once.
 //!
 //! Behind the same walls as any other, because they are made by the same plan. What may differ between two callers is not
-//! in the plan: owner, id, environment and lifetime belong to the server's side. Whatever is in it is the key.
+//! in the plan: owner, id, environment and lifetime belong to the server's side, and a network is given to a sandbox that
+//! stands. Whatever is in it is the key.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandbox::{GuestPath, Limits, Network, Persistence, SandboxSpec};
+use sandbox::{GuestPath, Limits, Persistence, SandboxSpec};
 
 use crate::live::Live;
 use crate::skeleton::RootLayout;
@@ -19,7 +20,6 @@ const MOST_KINDS: usize = 4;
 pub struct Kind {
     root: RootLayout,
     limits: Limits,
-    network: Network,
     work_directory: GuestPath,
 }
 
@@ -28,12 +28,7 @@ impl Kind {
     /// recorded before it is made.
     pub fn of(spec: &SandboxSpec, root: &RootLayout) -> Option<Self> {
         let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none();
-        plain.then(|| Self {
-            root: root.clone(),
-            limits: spec.limits,
-            network: spec.network.clone(),
-            work_directory: spec.work_directory.clone(),
-        })
+        plain.then(|| Self { root: root.clone(), limits: spec.limits, work_directory: spec.work_directory.clone() })
     }
 }
 

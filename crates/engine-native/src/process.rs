@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use async_trait::async_trait;
+use egress::{Door, Mark};
 use rustix::pipe::PipeFlags;
 use rustix::termios::Winsize;
 use sandbox::{
@@ -39,6 +40,7 @@ pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
         .chain(streams.iter().flat_map(|pipes| pipes.theirs.iter().map(AsFd::as_fd)))
         .collect();
     let message = ToInit::Work(Work::Exec(message(&live, request)));
+    let mark = live.door.get().map(Door::mark);
     let kills_before = live.meter.out_of_memory_kills();
     live.channel.send(&message, &given).await.map_err(|cause| not_found(live.id()).with_cause(cause))?;
     drop(theirs);
@@ -58,13 +60,13 @@ pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
                 (input, output, Box::new(tokio::io::empty()))
             }
             (None, None) if request.output == OutputTarget::Log => {
-                let control = Control::new(live, channel, None, kills_before);
+                let control = Control::new(live, channel, None, kills_before, mark);
                 let nothing = || Box::new(tokio::io::empty());
                 return Ok(Process { stdin: None, stdout: nothing(), stderr: nothing(), control: Box::new(control) });
             }
             (None, None) => return Err(Error::internal("the sandbox gave no terminal")),
         };
-    let control = Control::new(live, channel, terminal, kills_before);
+    let control = Control::new(live, channel, terminal, kills_before, mark);
     Ok(Process { stdin: Some(Box::new(stdin)), stdout: Box::new(stdout), stderr, control: Box::new(control) })
 }
 
@@ -213,13 +215,25 @@ struct Control {
     channel: Channel,
     terminal: Option<OwnedFd>,
     kills_before: Option<u64>,
+    /// When it started, in the life of the sandbox's way out.
+    mark: Option<Mark>,
     started: Instant,
     outcome: Mutex<Option<ExecOutcome>>,
 }
 
 impl Control {
-    fn new(live: Arc<Live>, channel: Channel, terminal: Option<OwnedFd>, kills_before: Option<u64>) -> Self {
-        Self { live, channel, terminal, kills_before, started: Instant::now(), outcome: Mutex::new(None) }
+    fn new(
+        live: Arc<Live>,
+        channel: Channel,
+        terminal: Option<OwnedFd>,
+        kills_before: Option<u64>,
+        mark: Option<Mark>,
+    ) -> Self {
+        Self { live, channel, terminal, kills_before, mark, started: Instant::now(), outcome: Mutex::new(None) }
+    }
+
+    fn network(&self) -> NetworkActivity {
+        self.live.door.get().zip(self.mark).map_or_else(NetworkActivity::default, |(door, mark)| door.since(mark))
     }
 
     /// A command that has ended takes no messages, and needs none.
@@ -252,7 +266,7 @@ impl Control {
             cpu: Duration::from_micros(end.cpu_microseconds),
             peak_memory: end.peak_memory,
         };
-        ExecOutcome { status, usage, network: NetworkActivity::default() }
+        ExecOutcome { status, usage, network: self.network() }
     }
 }
 
@@ -287,7 +301,7 @@ impl ProcessControl for Control {
                 ExecOutcome {
                     status,
                     usage: ExecUsage { wall: self.started.elapsed(), ..ExecUsage::default() },
-                    network: NetworkActivity::default(),
+                    network: self.network(),
                 }
             }
         };

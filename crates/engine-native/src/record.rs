@@ -1,11 +1,12 @@
 //! What the next process must know of a persistent sandbox: one small file for each.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use sandbox::{ByteSize, Environment, GuestPath, Limits, Persistence, SandboxId};
+use sandbox::{ByteSize, Environment, GuestPath, Limits, Network, Persistence, SandboxId};
 use serde::{Deserialize, Serialize};
 
 use crate::live::Description;
@@ -30,6 +31,17 @@ struct Record {
     work_directory: String,
     groups: Vec<PathBuf>,
     socket: PathBuf,
+    /// `None` for one without a network, and in records of versions that knew no networks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkRecord>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkRecord {
+    reaches: String,
+    secrets: Vec<String>,
+    keepsake: Option<String>,
 }
 
 /// Written before the sandbox is made, so that whatever dies afterwards, the next process finds its traces.
@@ -51,10 +63,16 @@ pub fn write(directory: &Path, description: &Description) -> io::Result<()> {
         work_directory: description.work_directory.to_string_lossy().into_owned(),
         groups: description.groups.clone(),
         socket: description.socket.clone().unwrap_or_default(),
+        network: (!description.network.is_none()).then(|| NetworkRecord {
+            reaches: description.network.to_string(),
+            secrets: description.secrets.iter().map(ToString::to_string).collect(),
+            keepsake: description.keepsake.clone(),
+        }),
     };
     let target = path(directory, &description.id);
     let unfinished = target.with_extension("new");
-    let mut file = fs::File::create(&unfinished)?;
+    // What the gateway keeps there is for nobody else.
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     file.write_all(&serde_json::to_vec_pretty(&record).map_err(io::Error::other)?)?;
     file.sync_all()?;
     fs::rename(&unfinished, &target)?;
@@ -80,6 +98,14 @@ pub fn parse(bytes: &[u8]) -> io::Result<Description> {
     for (name, value) in record.environment {
         environment.insert(name, value).map_err(domain)?;
     }
+    let (network, secrets, keepsake) = match record.network {
+        None => (Network::None, BTreeSet::new(), None),
+        Some(given) => (
+            given.reaches.parse().map_err(domain)?,
+            given.secrets.iter().map(|name| name.parse()).collect::<sandbox::Result<_>>().map_err(domain)?,
+            given.keepsake,
+        ),
+    };
     Ok(Description {
         id: record.id.parse().map_err(domain)?,
         owner: record.owner.parse().map_err(domain)?,
@@ -103,6 +129,9 @@ pub fn parse(bytes: &[u8]) -> io::Result<Description> {
         work_directory: GuestPath::resolve(&GuestPath::root(), record.work_directory.as_bytes()).map_err(domain)?,
         groups: record.groups,
         socket: Some(record.socket),
+        network,
+        secrets,
+        keepsake,
     })
 }
 

@@ -351,6 +351,31 @@ pub fn raise_loopback(socket: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
+/// Let a socket take connections to addresses that are not the host's. Works for both families.
+pub fn set_transparent(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: the kernel reads one number of the stated size behind the pointer, which outlives the call.
+    check(
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_IP,
+                libc::IP_TRANSPARENT,
+                ptr::from_ref(&on).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        }
+        .into(),
+    )
+    .map(drop)
+}
+
+/// Have the kernel end this process after so many seconds, whatever it hangs in.
+pub fn end_after(seconds: u32) {
+    // SAFETY: takes a number and returns one; the signal that it leads to has its default action.
+    unsafe { libc::alarm(seconds) };
+}
+
 /// The version of Landlock that this kernel offers, 0 when it has none or has it switched off.
 pub fn landlock_version() -> u32 {
     const VERSION_QUERY: libc::c_uint = 1;

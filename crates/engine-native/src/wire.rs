@@ -182,6 +182,11 @@ pub enum FileOperation {
         parents: bool,
         replace: bool,
     },
+    /// Small files of the server's, whose contents come by the pipe one after the other. Answered with `Done` when all
+    /// are in place.
+    Place {
+        files: Vec<PlacedFile>,
+    },
     MakeDirectory {
         path: Vec<u8>,
     },
@@ -200,6 +205,12 @@ pub enum FileOperation {
     Unpack {
         path: Vec<u8>,
     },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PlacedFile {
+    pub path: Vec<u8>,
+    pub bytes: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use egress::{Gateway, GatewaySettings};
 use engine_native::{NativeConfig, NativeEngine};
 use libtest_mimic::{Arguments, Trial};
 use sandbox::{
@@ -55,7 +56,8 @@ impl World {
             allowed.split(',').filter(|name| !name.is_empty()).map(|name| name.parse().expect("a layer")).collect();
         let instance = InstanceId::random().expect("random numbers");
         let settings = ServiceSettings::new(state_dir.join(instance.as_str()), instance.clone());
-        let config = NativeConfig { state_dir, instance, allow_missing, spares: 0 };
+        let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
+        let config = NativeConfig { allow_missing, ..NativeConfig::new(state_dir, instance, gateway) };
         let engine = Arc::new(NativeEngine::start(config).await.expect("the engine starts"));
         let service = SandboxService::start(Arc::clone(&engine) as Arc<dyn Engine>, settings).await.expect("a service");
         Self { engine, service }

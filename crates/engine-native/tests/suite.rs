@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use egress::{Gateway, GatewaySettings};
 use engine_native::{NativeConfig, NativeEngine};
 use libtest_mimic::{Arguments, Trial};
 use sandbox::engine::testsuite;
@@ -33,7 +34,9 @@ fn main() -> ExitCode {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
                 runtime.block_on(async {
                     let instance = InstanceId::random().expect("random numbers");
-                    let config = NativeConfig { state_dir, instance, allow_missing, spares };
+                    let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
+                    let config =
+                        NativeConfig { allow_missing, spares, ..NativeConfig::new(state_dir, instance, gateway) };
                     let engine = Arc::new(NativeEngine::start(config).await.expect("the engine starts"));
                     if spares > 0 {
                         have_spares(&engine).await;

@@ -3,7 +3,8 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use engine_native::{NativeConfig, NativeEngine};
+use egress::{Gateway, GatewaySettings};
+use engine_native::{NativeConfig, NativeEngine, Reopen};
 use sandbox::{Engine, Error, InstanceId, Recovery, Result, Runners, SandboxService, ServiceSettings};
 use tools::{Ceiling, Policy};
 
@@ -121,21 +122,26 @@ pub async fn service_with_spares(config: &Config, spares: usize) -> Result<Sandb
 
 async fn start(config: &Config, spares: usize, recovery: Recovery) -> Result<SandboxService> {
     let instance = InstanceId::random()?;
-    let engine = engine(config, &instance, spares).await?;
+    let reopen = match recovery {
+        Recovery::BeforeStart => Reopen::WhenListed,
+        Recovery::InBackground => Reopen::AtFirstStart,
+    };
+    let engine = engine(config, &instance, spares, reopen).await?;
     let mut settings = ServiceSettings::new(config.state_dir()?, instance);
     settings.recovery = recovery;
     settings.runners = overlaid(config, settings.runners)?;
     SandboxService::start(engine, settings).await
 }
 
-async fn engine(config: &Config, instance: &InstanceId, spares: usize) -> Result<Arc<dyn Engine>> {
+async fn engine(config: &Config, instance: &InstanceId, spares: usize, reopen: Reopen) -> Result<Arc<dyn Engine>> {
     match config.engine {
         EngineChoice::Native => {
+            let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
             let native = NativeConfig {
-                state_dir: config.state_dir()?.to_owned(),
-                instance: instance.clone(),
                 allow_missing: config.allow_missing.clone(),
                 spares,
+                reopen,
+                ..NativeConfig::new(config.state_dir()?.to_owned(), instance.clone(), gateway)
             };
             Ok(Arc::new(NativeEngine::start(native).await?))
         }

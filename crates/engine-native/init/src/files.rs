@@ -48,6 +48,10 @@ fn serve(operation: FileOperation, channel: &OwnedFd, pipe: Option<OwnedFd>) -> 
             write::write(channel, &path, options, pipe()?)?;
             answer(FromFile::Done)
         }
+        FileOperation::Place { files } => {
+            write::place(&files, &pipe()?)?;
+            answer(FromFile::Done)
+        }
         FileOperation::MakeDirectory { path } => {
             make_directories(&path)?;
             answer(FromFile::Done)

@@ -11,7 +11,8 @@ use rustix::fs::Uid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 
-use super::{FromLauncher, Launcher, Sandbox, persistent};
+use super::listen::Way;
+use super::{FromLauncher, Launcher, Sandbox, Wanted, failed, persistent};
 use crate::cgroup::{self, Version};
 use crate::crash;
 use crate::ids::{Extent, Pool};
@@ -19,7 +20,7 @@ use crate::jail::{self, Failure, Held};
 use crate::plan::{Identity, Init, Plan, USER};
 use crate::syscall::{self, Cloned};
 
-/// The steps of the parent, in order; a test dies at each of them.
+/// The steps of the parent, in order.
 pub const STEPS: &[&str] = &[
     "take-ids",
     "make-groups",
@@ -55,22 +56,18 @@ impl Drop for Begun {
     }
 }
 
-fn failed(step: &'static str) -> impl Fn(io::Error) -> Failure {
-    move |error| Failure {
-        step: step.to_owned(),
-        errno: error.raw_os_error().unwrap_or(libc::EIO),
-        subject: error.to_string(),
-    }
-}
-
 impl Launcher {
-    pub(super) fn create(&mut self, plan: &Plan) {
-        if let Err(failure) = self.try_create(plan) {
-            self.tell(&FromLauncher::NotCreated { id: plan.id.clone(), failure }, &[]);
+    pub(super) fn create(&mut self, plan: &Plan, wanted: Wanted) {
+        match self.try_create(plan, wanted) {
+            // Only now: a child that is made while the descriptors of a creation are open would have them too.
+            Ok(Some(way)) => self.listen(plan.id.clone(), way),
+            Ok(None) => {}
+            Err(failure) => self.tell(&FromLauncher::NotCreated { id: plan.id.clone(), failure }, &[]),
         }
     }
 
-    fn try_create(&mut self, plan: &Plan) -> Result<(), Failure> {
+    /// The way into its network, when that is wanted.
+    fn try_create(&mut self, plan: &Plan, wanted: Wanted) -> Result<Option<Way>, Failure> {
         let mut begun = Begun::default();
 
         crash::here("take-ids");
@@ -123,11 +120,16 @@ impl Launcher {
         // When memory runs out on the host, a sandbox must go before the server and before anything of the user's.
         std::fs::write(format!("/proc/{pid}/oom_score_adj"), "500").map_err(failed("prefer-for-oom"))?;
 
+        let way = match wanted {
+            Wanted::Sandbox => None,
+            Wanted::SandboxAndSockets => Some(Way::of_child(pid, plan.namespaces).map_err(failed("join-network"))?),
+        };
+
         crash::here("release");
         rustix::io::write(&release, b"!").map_err(|error| failed("release")(error.into()))?;
 
         crash::here("report");
-        let Some((pid, process)) = begun.process.take() else { return Ok(()) };
+        let Some((pid, process)) = begun.process.take() else { return Ok(None) };
         let channel = ours.as_ref().map(AsFd::as_fd);
         let descriptors: Vec<_> = [process.as_fd()].into_iter().chain(channel).collect();
         self.tell(&FromLauncher::Started { id: plan.id.clone() }, &descriptors);
@@ -140,7 +142,7 @@ impl Launcher {
             socket: begun.socket.take(),
         };
         self.sandboxes.insert(pid, sandbox);
-        Ok(())
+        Ok(way)
     }
 
     fn take_ids(&mut self, identity: Identity) -> io::Result<(Option<Maps>, Option<OwnedFd>)> {

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 
 use super::make_directories;
-use crate::wire::{self, FileFailure, FromFile, ToFile};
+use crate::wire::{self, FileFailure, FromFile, PlacedFile, ToFile};
 
 pub struct Options {
     pub mode: u32,
@@ -34,6 +34,26 @@ pub fn write(channel: &OwnedFd, path: &[u8], options: Options, pipe: OwnedFd) ->
     await_commit(channel)?;
     rustix::fs::fsync(&file)?;
     target.give_name(&file, options.replace)
+}
+
+/// Take the contents of several files from the pipe, and give each its name when it is whole. They replace what was there.
+pub fn place(files: &[PlacedFile], pipe: &OwnedFd) -> Result<(), FileFailure> {
+    for file in files {
+        let target = Target::find(&file.path, true)?;
+        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let unnamed = rustix::fs::openat(&target.directory, ".", flags, Mode::from_raw_mode(0o644))?;
+        let mut left = file.bytes;
+        while left > 0 {
+            match rustix::pipe::splice(pipe, None, &unnamed, None, left as usize, SpliceFlags::MOVE) {
+                Ok(0) => return Err(FileFailure::System(libc::ECANCELED)),
+                Ok(count) => left = left.saturating_sub(count as u64),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        target.give_name(&unnamed, true)?;
+    }
+    Ok(())
 }
 
 /// The sender closes its pipe both when it is done and when it gives up; only the message tells which.

@@ -1,0 +1,81 @@
+//! A sandbox's way out: what is put inside, sockets in its network, and the gateway that serves them.
+
+use egress::{Door, Grant, Pass, Sockets};
+use sandbox::{Error, Layer, Network, Result, SandboxId, SandboxSpec};
+
+use crate::client::AskedSockets;
+use crate::create::{from_failure, unavailable};
+use crate::engine::Shared;
+use crate::files;
+use crate::live::Live;
+use crate::plan;
+
+impl Shared {
+    /// Check what a sandbox asks for before anything of it is made. `None`: it has no network.
+    pub(crate) fn prepare(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Option<Pass>> {
+        if spec.network.is_none() {
+            return match spec.secrets.first() {
+                None => Ok(None),
+                Some(secret) => Err(Error::invalid_input(format!("the secret {secret} needs a network"))
+                    .with_hint("ask for a network that reaches the secret's host")),
+            };
+        }
+        if !self.walls()?.contains(&Layer::NetworkNamespace) {
+            return Err(Error::unsupported(
+                "a sandbox without a network namespace of its own cannot be given a network",
+            )
+            .with_hint("run `sandpen doctor` to see why the layer is missing"));
+        }
+        let grant = Grant {
+            id: id.clone(),
+            owner: spec.owner.clone(),
+            network: spec.network.clone(),
+            secrets: spec.secrets.clone(),
+        };
+        self.config.gateway.prepare(grant, None).map(Some)
+    }
+
+    /// Let a sandbox out that nobody uses yet: its files are put inside while its sockets are made.
+    pub(crate) async fn let_out(&self, live: &Live, pass: &Pass, sockets: AskedSockets) -> Result<()> {
+        let (sockets, ()) = tokio::try_join!(receive(sockets), files::place(live, &pass.files))?;
+        let door = self.config.gateway.open(pass, sockets)?;
+        // Nobody else knows of this sandbox yet.
+        let _ = live.door.set(door);
+        Ok(())
+    }
+
+    /// Sockets for a sandbox that runs, whoever made it.
+    pub(crate) async fn ask_for_sockets(&self, live: &Live) -> Result<AskedSockets> {
+        let namespaces = plan::namespaces(&live.description.walls);
+        self.launcher()?.listen(live.id().as_str(), live.process(), namespaces).await.map_err(unavailable)
+    }
+
+    /// The way out of a sandbox that has one. For one that another process made it is opened by the first who needs it;
+    /// what the gateway put inside is there already.
+    pub(crate) async fn door<'live>(&self, live: &'live Live) -> Result<Option<&'live Door>> {
+        let description = &live.description;
+        if description.network == Network::None {
+            return Ok(None);
+        }
+        let opened = live.door.get_or_try_init(|| async {
+            let grant = Grant {
+                id: description.id.clone(),
+                owner: description.owner.clone(),
+                network: description.network.clone(),
+                secrets: description.secrets.clone(),
+            };
+            let pass = self.config.gateway.prepare(grant, description.keepsake.as_deref())?;
+            let sockets = receive(self.ask_for_sockets(live).await?).await?;
+            self.config.gateway.open(&pass, sockets)
+        });
+        opened.await.map(Some)
+    }
+}
+
+async fn receive(sockets: AskedSockets) -> Result<Sockets> {
+    match sockets.await {
+        Ok(Ok(sockets)) => Ok(sockets),
+        Ok(Err(failure)) => Err(from_failure(&failure)),
+        Err(_) => Err(Error::unavailable("the engine's launcher has ended").with_hint("start the program again")),
+    }
+}
