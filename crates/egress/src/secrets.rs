@@ -4,17 +4,29 @@
 //! the placeholder becomes the value, and whatever comes back is searched for the value before the sandbox sees it.
 
 mod authority;
+mod body;
 mod file;
+mod first;
 mod header;
+mod inspector;
 mod keepsake;
+mod passage;
+mod prepare;
+mod refusal;
 mod replace;
+mod request;
+mod response;
 mod spelling;
+#[cfg(test)]
+mod stand_in;
 mod trust;
 mod truststore;
+mod upstream;
 mod value;
 mod vault;
 
 pub use file::SecretsFile;
 pub use header::HeaderTemplate;
+pub(crate) use prepare::{Prepared, prepare};
 pub use value::SecretValue;
 pub use vault::{Secret, Vault};

@@ -56,6 +56,7 @@ fn a_value_is_found_in_every_spelling() {
         quoted[1..quoted.len() - 1].replace('/', "\\/"),
         escaped(VALUE),
         escaped(VALUE).to_uppercase().replace("\\U", "\\u"),
+        VALUE.bytes().map(|byte| format!("\\x{byte:02x}")).collect(),
         hex(VALUE),
         hex(VALUE).to_uppercase(),
     ] {

@@ -168,7 +168,14 @@ impl Reader {
     fn json(&mut self, position: u64, see: &mut impl FnMut(Seen)) {
         let start = self.pending_start;
         match self.pending[..] {
-            [_, b'u'] => {}
+            [_, b'u' | b'x'] => {}
+            // Not JSON, but how Python, JavaScript and Rust print bytes.
+            [_, b'x', high] if hex(high).is_some() => {}
+            [_, b'x', high, low] if hex(low).is_some() => {
+                self.pending.clear();
+                self.drop_half(see);
+                see(Seen { byte: hex(high).unwrap_or(0) << 4 | hex(low).unwrap_or(0), start });
+            }
             [_, b'u', ref digits @ ..] if digits.iter().all(u8::is_ascii_hexdigit) => {
                 if digits.len() == 4 {
                     let unit = digits.iter().fold(0, |unit, &digit| unit << 4 | u32::from(hex(digit).unwrap_or(0)));

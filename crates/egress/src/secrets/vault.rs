@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use http::header::{HeaderName, HeaderValue};
 use sandbox::{Error, Host, HostRule, Ports, Result, SecretName};
 
 use super::header::HeaderTemplate;
@@ -14,7 +15,7 @@ pub struct Secret {
     name: SecretName,
     value: SecretValue,
     hosts: Vec<HostRule>,
-    header: Option<HeaderTemplate>,
+    header: Option<(HeaderTemplate, HeaderValue)>,
 }
 
 impl Secret {
@@ -28,9 +29,13 @@ impl Secret {
             return Err(Error::invalid_input(format!("the secret {name} has no host"))
                 .with_hint("name the host that it is for, like api.example.com"));
         }
-        if let Some(header) = &header {
-            header.fill(&value)?;
-        }
+        let header = match header {
+            Some(template) => {
+                let filled = template.fill(&value)?;
+                Some((template, filled))
+            }
+            None => None,
+        };
         Ok(Self { name, value, hosts, header })
     }
 
@@ -47,7 +52,12 @@ impl Secret {
     }
 
     pub fn header(&self) -> Option<&HeaderTemplate> {
-        self.header.as_ref()
+        self.header.as_ref().map(|(template, _)| template)
+    }
+
+    /// The header with the value in it.
+    pub(super) fn filled_header(&self) -> Option<(&HeaderName, &HeaderValue)> {
+        self.header.as_ref().map(|(template, filled)| (template.name(), filled))
     }
 
     /// Whether the value may be sent there. A host without a port means 443: the value never goes out unencrypted.
