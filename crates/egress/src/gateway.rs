@@ -17,7 +17,7 @@ use crate::names::Names;
 use crate::reach::Reach;
 use crate::resolve::Resolver;
 use crate::rule::Rules;
-use crate::secrets::Vault;
+use crate::secrets::{self, Prepared, Vault};
 use crate::worker::Worker;
 
 /// Decided once, when the process starts.
@@ -100,8 +100,18 @@ impl Gateway {
         if grant.network.is_none() {
             return Err(Error::internal("a sandbox without a network needs no way out"));
         }
-        let _ = keepsake;
-        Ok(Pass { grant, environment: proxy_variables()?, files: Vec::new(), keepsake: None, inspector: None })
+        let secrets = secrets::prepare(&self.settings.vault, &grant, keepsake, &[], &self.reach.rules)?;
+        let environment = proxy_variables()?;
+        Ok(match secrets {
+            None => Pass { grant, environment, files: Vec::new(), keepsake: None, inspector: None },
+            Some(Prepared { environment: variables, files, keepsake, inspector }) => Pass {
+                grant,
+                environment: environment.overlaid_by(&variables),
+                files,
+                keepsake: Some(keepsake),
+                inspector: Some(inspector),
+            },
+        })
     }
 
     /// Let a sandbox out, as far as its pass says, until the door is dropped.

@@ -97,8 +97,14 @@ impl HttpBody for Replaced {
 
 /// A body that keeps something alive for as long as it flows.
 pub(super) struct Keeping<K> {
-    pub inner: Body,
-    pub kept: K,
+    inner: Body,
+    _kept: K,
+}
+
+impl<K> Keeping<K> {
+    pub fn new(inner: Body, kept: K) -> Self {
+        Self { inner, _kept: kept }
+    }
 }
 
 impl<K: Unpin> HttpBody for Keeping<K> {

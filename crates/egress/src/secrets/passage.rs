@@ -103,7 +103,7 @@ impl Passage {
             Err(trouble) => self.refuse(trouble).response(),
         };
         let driver = self.line.lock().await.take().map(Line::into_driver);
-        Ok(response.map(|inner| Keeping { inner, kept: driver }.boxed_unsync()))
+        Ok(response.map(|inner| Keeping::new(inner, driver).boxed_unsync()))
     }
 
     async fn pass_on(&self, request: Request<Body>) -> Result<Response<Body>, Trouble> {

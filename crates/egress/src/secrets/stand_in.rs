@@ -187,7 +187,7 @@ impl Dial for Everywhere {
 impl Sandbox {
     /// With secrets as name, value, host and perhaps a header.
     pub fn new(host: &StandIn, secrets: &[(&str, &str, &str, Option<&str>)]) -> Self {
-        Self::trusting(host, secrets, &[host.root.clone()])
+        Self::trusting(host, secrets, std::slice::from_ref(&host.root))
     }
 
     pub fn trusting(
