@@ -25,8 +25,9 @@ const NAMES_PORT: u16 = 53;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
 
-/// Catch everything in the network of the calling process. May be done again, by another process too: then both have
-/// sockets, and the kernel shares what comes between them.
+/// Catch everything in the network of the calling process. May be done again, by another process too: then what comes goes
+/// to whoever was first, as long as it lives. Shared between them it could not be served, because only the process that
+/// gave a name an address knows the name.
 pub fn open() -> Result<Sockets, (&'static str, io::Error)> {
     let at = |step: &'static str| {
         crash::here(step);
@@ -63,7 +64,8 @@ fn socket(family: AddressFamily, kind: SocketType) -> io::Result<OwnedFd> {
 }
 
 fn bind_names(socket: &OwnedFd) -> io::Result<()> {
-    Ok(rustix::net::bind(socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, NAMES_PORT))?)
+    rustix::net::bind(socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, NAMES_PORT))?;
+    syscall::first_takes_all(socket.as_fd())
 }
 
 /// For both families where there are two.
@@ -85,6 +87,7 @@ fn listener() -> io::Result<OwnedFd> {
         Err(error) => return Err(error),
     };
     rustix::net::listen(&listener, BACKLOG)?;
+    syscall::first_takes_all(listener.as_fd())?;
     Ok(listener)
 }
 

@@ -154,7 +154,54 @@ fn path(directory: &Path, id: &SandboxId) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    fn description(network: &str) -> Description {
+        Description {
+            id: "sb-23456789abcdefgh".parse().unwrap(),
+            owner: sandbox::Owner::local(),
+            name: None,
+            persistence: Persistence::Persistent,
+            limits: Limits::default(),
+            walls: BTreeSet::new(),
+            environment: Environment::default(),
+            work_directory: GuestPath::workspace(),
+            groups: Vec::new(),
+            socket: Some(PathBuf::from("/run/sandpen/sockets/sb-23456789abcdefgh")),
+            network: network.parse().unwrap(),
+            secrets: BTreeSet::from(["TOKEN".parse().unwrap()]),
+            keepsake: Some("kept".to_owned()),
+        }
+    }
+
+    fn written(description: &Description) -> (tempfile::TempDir, PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        write(directory.path(), description).unwrap();
+        let file = path(directory.path(), &description.id);
+        (directory, file)
+    }
+
+    #[test]
+    fn the_next_process_learns_of_the_network() {
+        let description = description("*.example.org:8443,api.example.com");
+        let (directory, file) = written(&description);
+        let found = read(directory.path(), &description.id).unwrap().unwrap();
+        assert_eq!((found.network, found.secrets), (description.network, description.secrets));
+        assert_eq!(found.keepsake, description.keepsake);
+        let mode = fs::metadata(file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "what the gateway keeps is for nobody else");
+    }
+
+    #[test]
+    fn a_record_without_a_network_is_one_that_older_versions_wrote() {
+        let description = description("none");
+        let (directory, file) = written(&description);
+        let text = fs::read_to_string(file).unwrap();
+        assert!(!text.contains("network") && !text.contains("kept"), "{text}");
+        assert_eq!(read(directory.path(), &description.id).unwrap().unwrap().network, Network::None);
+    }
 
     #[test]
     fn garbage_is_an_error_and_not_a_panic() {

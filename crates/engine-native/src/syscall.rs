@@ -370,6 +370,28 @@ pub fn set_transparent(socket: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
+/// Of several sockets that share an address, let the one that came first have everything, and the next when it is gone.
+///
+/// To be called for each of them, when it is bound and listens.
+pub fn first_takes_all(socket: BorrowedFd<'_>) -> io::Result<()> {
+    let mut program = [libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 }];
+    let program = libc::sock_fprog { len: 1, filter: program.as_mut_ptr() };
+    // SAFETY: `program` points at one instruction, which outlives the call; the kernel copies and checks it.
+    check(
+        unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_REUSEPORT_CBPF,
+                ptr::from_ref(&program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        }
+        .into(),
+    )
+    .map(drop)
+}
+
 /// Have the kernel end this process after so many seconds, whatever it hangs in.
 pub fn end_after(seconds: u32) {
     // SAFETY: takes a number and returns one; the signal that it leads to has its default action.

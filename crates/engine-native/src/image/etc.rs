@@ -162,7 +162,7 @@ pub fn made_up(root: &Path) -> Result<Vec<SyntheticFile>> {
         ("/etc/group", format!("root:x:0:\ntty:x:5:\n{USER_NAME}:x:{USER_ID}:\nnogroup:x:65534:\n")),
         ("/etc/hostname", format!("{HOST_NAME}\n")),
         ("/etc/hosts", hosts()),
-        ("/etc/resolv.conf", String::new()),
+        ("/etc/resolv.conf", "nameserver 127.0.0.1\n".to_owned()),
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\nprotocols: files\nservices: files\n".to_owned()),
         ("/etc/shells", "/bin/sh\n/bin/bash\n".to_owned()),
     ]
