@@ -3,6 +3,7 @@
 //! The service sends these; logs, metrics and audit trails listen. A listener that falls behind loses events and learns how
 //! many, because an audit sink must never be able to hold up a sandbox.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use tokio::sync::broadcast;
 use crate::error::ErrorKind;
 use crate::exec::ExecOutcome;
 use crate::id::{Owner, SandboxId};
-use crate::network::{Denial, Host};
+use crate::network::{Denial, Host, Network};
 use crate::path::GuestPath;
 use crate::secret::SecretName;
 use crate::spec::{Limits, Persistence};
@@ -30,6 +31,9 @@ pub enum EventKind {
     Created {
         persistence: Persistence,
         limits: Limits,
+        network: Network,
+        /// Names of those that it may use.
+        secrets: BTreeSet<SecretName>,
         took: Duration,
     },
     /// The request was wrong, a quota was used up, or the service was too busy: the engine was not asked.

@@ -50,6 +50,15 @@ impl Network {
         matches!(self, Self::None)
     }
 
+    /// What either of them allows.
+    pub fn or(&self, other: &Network) -> Result<Network> {
+        match (self, other) {
+            (Self::Internet, _) | (_, Self::Internet) => Ok(Self::Internet),
+            (Self::None, network) | (network, Self::None) => Ok(network.clone()),
+            (Self::Hosts(rules), Self::Hosts(others)) => Self::hosts(rules.iter().chain(others).cloned()),
+        }
+    }
+
     /// Whether a connection may be tried, as far as its name and port tell.
     pub fn allows(&self, host: &Host, port: u16) -> std::result::Result<(), Denial> {
         match self {
@@ -75,14 +84,12 @@ impl Network {
         }
     }
 
-    /// Whether anything that a pattern names may be tried: whether a secret for it is of any use.
-    pub fn reaches(&self, pattern: &HostPattern) -> bool {
+    /// Whether anything that a rule lets through is let through here: whether a secret for it is of any use.
+    pub fn reaches(&self, other: &HostRule) -> bool {
         match self {
             Self::None => false,
             Self::Internet => true,
-            Self::Hosts(rules) => {
-                rules.iter().any(|rule| rule.pattern.covers(pattern) || pattern.covers(&rule.pattern))
-            }
+            Self::Hosts(rules) => rules.iter().any(|rule| rule.meets(other)),
         }
     }
 
@@ -114,12 +121,20 @@ impl FromStr for Network {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text {
+        match text.trim() {
             "none" => Ok(Self::None),
             "internet" => Ok(Self::Internet),
             "" => Err(Error::invalid_input("no network is named")
                 .with_hint("use none, internet, or hosts like api.example.com:443,*.example.org")),
-            list => Self::hosts(list.split(',').map(|rule| rule.trim().parse()).collect::<Result<Vec<_>>>()?),
+            list => {
+                let parts: Vec<&str> = list.split(',').map(str::trim).collect();
+                // As the name of a host among others, either word would mean something that nobody meant.
+                if let Some(word) = parts.iter().find(|part| matches!(**part, "none" | "internet")) {
+                    return Err(Error::invalid_input(format!("{word} cannot stand beside other parts of a network"))
+                        .with_hint("use none, internet, or hosts"));
+                }
+                Self::hosts(parts.into_iter().map(str::parse).collect::<Result<Vec<_>>>()?)
+            }
         }
     }
 }
@@ -198,7 +213,9 @@ mod tests {
     fn an_empty_list_means_nothing() {
         assert_eq!(Network::hosts([]).unwrap(), Network::None);
         assert!("".parse::<Network>().is_err());
-        assert!("example.com,".parse::<Network>().is_err());
+        for text in ["example.com,", "none,example.com", "example.com, internet", "none,none"] {
+            assert!(text.parse::<Network>().is_err(), "{text:?} was taken");
+        }
     }
 
     #[test]
@@ -207,18 +224,29 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_reached_when_it_shares_a_host_with_a_rule() {
-        let pattern = |text: &str| text.parse::<HostPattern>().unwrap();
+    fn either_of_two_networks() {
+        for (one, other, both) in [
+            ("none", "none", "none"),
+            ("none", "a.example", "a.example"),
+            ("b.example", "a.example", "a.example,b.example"),
+            ("a.example", "internet", "internet"),
+        ] {
+            assert_eq!(network(one).or(&network(other)).unwrap(), network(both));
+            assert_eq!(network(other).or(&network(one)).unwrap(), network(both));
+        }
+    }
+
+    #[test]
+    fn a_rule_is_reached_where_it_meets_one_of_the_network() {
+        let rule = |text: &str| text.parse::<HostRule>().unwrap();
         let list = network("*.example.com:8443,api.example.net");
-        for reached in
-            ["*.example.com", "a.example.com", "*.b.example.com", "*.com", "api.example.net", "*.example.net"]
-        {
-            assert!(list.reaches(&pattern(reached)), "{reached}");
+        for reached in ["*.example.com:*", "a.example.com:8443", "*.com:*", "api.example.net:80", "*.example.net"] {
+            assert!(list.reaches(&rule(reached)), "{reached}");
         }
-        for beyond in ["example.com", "example.net", "*.example.org", "*.api.example.net"] {
-            assert!(!list.reaches(&pattern(beyond)), "{beyond}");
+        for beyond in ["a.example.com", "example.com:8443", "example.net", "api.example.net:22", "*.api.example.net"] {
+            assert!(!list.reaches(&rule(beyond)), "{beyond}");
         }
-        assert!(Network::Internet.reaches(&pattern("a.example")) && !Network::None.reaches(&pattern("a.example")));
+        assert!(Network::Internet.reaches(&rule("a.example")) && !Network::None.reaches(&rule("a.example")));
     }
 
     #[test]

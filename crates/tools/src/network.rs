@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use sandbox::{Denial, Error, HostPattern, HostRule, Network, NetworkActivity, Ports, Refusal, Result};
+use sandbox::{Denial, HostPattern, HostRule, Network, NetworkActivity, Ports, Refusal, Result};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
@@ -25,18 +25,10 @@ pub enum NetworkArgument {
 
 impl NetworkArgument {
     pub fn parse(&self) -> Result<Network> {
-        let parts: Vec<&str> = match self {
-            Self::Text(text) => text.split(',').map(str::trim).collect(),
-            Self::List(parts) => parts.iter().flat_map(|part| part.split(',')).map(str::trim).collect(),
-        };
-        match parts.as_slice() {
-            [] => Ok(Network::None),
-            [only] => only.parse(),
-            several => match several.iter().find(|part| matches!(**part, "none" | "internet")) {
-                Some(word) => Err(Error::invalid_input(format!("{word} cannot stand beside other parts of a network"))
-                    .with_hint("ask for none, for internet, or for hosts")),
-                None => Network::hosts(several.iter().map(|part| part.parse()).collect::<Result<Vec<_>>>()?),
-            },
+        match self {
+            Self::Text(text) => text.parse(),
+            Self::List(parts) if parts.is_empty() => Ok(Network::None),
+            Self::List(parts) => parts.join(",").parse(),
         }
     }
 }

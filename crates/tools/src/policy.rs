@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sandbox::{
-    ByteSize, Environment, Error, HostPattern, Image, Lifetime, Limits, Network, Owner, Result, Runners, SandboxSpec,
+    ByteSize, Environment, Error, HostRule, Image, Lifetime, Limits, Network, Owner, Result, Runners, SandboxSpec,
     SecretName,
 };
 
@@ -59,7 +59,7 @@ impl Default for Policy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
     pub name: SecretName,
-    pub hosts: Vec<HostPattern>,
+    pub hosts: Vec<HostRule>,
 }
 
 impl Secret {

@@ -19,6 +19,11 @@ impl HostRule {
     pub fn covers(&self, other: &HostRule) -> bool {
         self.pattern.covers(&other.pattern) && self.ports.cover(other.ports)
     }
+
+    /// Whether something is let through by both.
+    pub fn meets(&self, other: &HostRule) -> bool {
+        (self.pattern.covers(&other.pattern) || other.pattern.covers(&self.pattern)) && self.ports.meet(other.ports)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,6 +105,13 @@ impl Ports {
         }
     }
 
+    fn meet(self, other: Ports) -> bool {
+        match (self, other) {
+            (Self::Any, _) | (_, Self::Any) | (Self::Web, Self::Web) => true,
+            (Self::One(port), ports) | (ports, Self::One(port)) => ports.contain(port),
+        }
+    }
+
     fn cover(self, other: Ports) -> bool {
         match (self, other) {
             (Self::Any, _) | (Self::Web, Self::Web) => true,
@@ -114,6 +126,11 @@ impl FromStr for HostRule {
 
     /// `HOST`, `HOST:PORT` or `HOST:*`, where an IPv6 address with a port stands in brackets.
     fn from_str(text: &str) -> Result<Self> {
+        if text.contains('/') {
+            let shown: String = text.chars().take(64).collect();
+            return Err(Error::invalid_input(format!("{shown:?} is an address of a page, not a host"))
+                .with_hint("write the host alone, like api.example.com or api.example.com:8443"));
+        }
         let (host, port) = match text.rsplit_once(':') {
             // An address without a port has colons of its own.
             Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),

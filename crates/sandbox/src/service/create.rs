@@ -90,7 +90,9 @@ impl Core {
         }
         let took = started.elapsed();
         let info = self.registry.info(owner, id, &self.clock)?;
-        self.emit(owner, id, EventKind::Created { persistence: info.persistence, limits: info.limits, took });
+        let (network, secrets) = (info.network.clone(), spec.secrets.clone());
+        let (persistence, limits) = (info.persistence, info.limits);
+        self.emit(owner, id, EventKind::Created { persistence, limits, network, secrets, took });
         self.wake_by(self.clock.now().after(spec.lifetime.idle.min(FIRST_ENGINE_DEADLINE)));
         Ok(info)
     }
