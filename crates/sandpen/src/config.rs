@@ -9,22 +9,25 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use sandbox::{Environment, Error, Image, Layer, Lifetime, Limits, Quota, Result};
+use sandbox::{Error, Image, Layer, Result};
 use tools::{Ceiling, Selection, Toolset};
 
+pub use self::gateway::GatewayConfig;
 pub use self::http::HttpConfig;
 pub use self::key::Key;
 use self::key::Shape;
+pub use self::sandboxes::SandboxConfig;
 pub use self::written::{Origin, Written};
-use crate::attach::Screen;
 use crate::transfer::roots::OpenedPath;
 use crate::{suggest, time};
 
 pub mod env;
 pub mod file;
 pub mod flags;
+pub mod gateway;
 pub mod http;
 pub mod key;
+pub mod sandboxes;
 pub mod written;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +41,7 @@ pub struct Config {
     pub color: Color,
     pub verbose: bool,
     pub sandbox: SandboxConfig,
+    pub gateway: GatewayConfig,
     pub server: ServerConfig,
     pub http: HttpConfig,
 }
@@ -53,26 +57,6 @@ pub struct ServerConfig {
     pub log: LogLevel,
 }
 
-/// What a new sandbox and a program in it get unless a command says otherwise.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SandboxConfig {
-    pub image: Image,
-    pub limits: Limits,
-    pub lifetime: Lifetime,
-    /// `None` leaves it to the command: short for code, long for a person at a terminal.
-    timeout: Option<Duration>,
-    pub environment: Environment,
-}
-
-impl SandboxConfig {
-    pub fn timeout(&self, screen: Screen) -> Duration {
-        self.timeout.unwrap_or(match screen {
-            Screen::Streams => Duration::from_secs(30),
-            Screen::Terminal => Quota::default().exec_timeout,
-        })
-    }
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -83,13 +67,8 @@ impl Default for Config {
             json: false,
             color: Color::Auto,
             verbose: false,
-            sandbox: SandboxConfig {
-                image: Image::Host,
-                limits: Limits::default(),
-                lifetime: Lifetime::default(),
-                timeout: None,
-                environment: Environment::default(),
-            },
+            sandbox: SandboxConfig::default(),
+            gateway: GatewayConfig::default(),
             server: ServerConfig {
                 selection: Selection::default(),
                 ceiling: Ceiling::default(),
@@ -144,6 +123,9 @@ impl Config {
             Key::Tools => self.server.selection.tools.clear(),
             Key::ExcludeTools => self.server.selection.exclude.clear(),
             Key::AllowPath => self.server.opened.clear(),
+            Key::PassThroughEnv => self.sandbox.pass_through.clear(),
+            Key::Secret => self.sandbox.secrets.clear(),
+            Key::AllowPrivateHost => self.gateway.private_hosts.clear(),
             Key::AllowedHosts => self.http.allowed_hosts.clear(),
             Key::AllowedOrigins => self.http.allowed_origins.clear(),
             Key::Engine
@@ -163,11 +145,20 @@ impl Config {
             | Key::Idle
             | Key::Lifetime
             | Key::Env
+            | Key::Network
+            | Key::SecretsFile
+            | Key::NetworkConnections
+            | Key::NetworkBytes
+            | Key::NetworkRate
+            | Key::OwnerNetworkConnections
+            | Key::OwnerNetworkBytes
+            | Key::OwnerNetworkRate
             | Key::ReadOnly
             | Key::MaxMemory
             | Key::MaxCpus
             | Key::MaxProcesses
             | Key::MaxDisk
+            | Key::MaxNetwork
             | Key::Log
             | Key::Listen
             | Key::MaxBody
@@ -176,7 +167,7 @@ impl Config {
     }
 
     fn set(&mut self, key: Key, value: &str) -> Result<()> {
-        let sandbox = &mut self.sandbox;
+        let (sandbox, gateway) = (&mut self.sandbox, &mut self.gateway);
         match key {
             Key::Engine => self.engine = value.parse()?,
             Key::StateDir => self.state_dir = Some(absolute(value)?),
@@ -203,6 +194,19 @@ impl Config {
                     .ok_or_else(|| Error::invalid_input(format!("{value:?} has no =")).with_hint("write NAME=VALUE"))?;
                 sandbox.environment.insert(name, value)?;
             }
+            Key::PassThroughEnv => sandbox.pass_on(value)?,
+            Key::Network => sandbox.network = value.parse()?,
+            Key::Secret => {
+                sandbox.secrets.insert(value.parse()?);
+            }
+            Key::SecretsFile => gateway.secrets_file = Some(absolute(value)?),
+            Key::AllowPrivateHost => gateway.private_hosts.push(value.parse()?),
+            Key::NetworkConnections => gateway.of_sandbox.connections = gateway::connections(value)?,
+            Key::NetworkBytes => gateway.of_sandbox.bytes = Some(gateway::bytes(value)?),
+            Key::NetworkRate => gateway.of_sandbox.rate = Some(gateway::bytes(value)?),
+            Key::OwnerNetworkConnections => gateway.of_owner.connections = gateway::connections(value)?,
+            Key::OwnerNetworkBytes => gateway.of_owner.bytes = Some(gateway::bytes(value)?),
+            Key::OwnerNetworkRate => gateway.of_owner.rate = Some(gateway::bytes(value)?),
             Key::Toolsets => self.server.selection.toolsets.extend(toolsets(value)?),
             Key::Tools => self.server.selection.tools.push(value.to_owned()),
             Key::ExcludeTools => self.server.selection.exclude.push(value.to_owned()),
@@ -212,6 +216,7 @@ impl Config {
             Key::MaxCpus => self.server.ceiling.cpu_millis = cpu_millis(value)?,
             Key::MaxProcesses => self.server.ceiling.processes = number(value)?,
             Key::MaxDisk => self.server.ceiling.disk = value.parse()?,
+            Key::MaxNetwork => self.server.ceiling.network = value.parse()?,
             Key::Log => self.server.log = value.parse()?,
             Key::Listen => self.http.listen = http::address(value)?,
             Key::AllowedHosts => self.http.allowed_hosts.push(value.parse()?),

@@ -1,3 +1,5 @@
+use egress::Allowance;
+
 use super::*;
 
 fn written(origin: Origin, values: &[(Key, &str)]) -> Written {
@@ -39,7 +41,8 @@ fn a_list_is_replaced_and_a_map_is_merged() {
     ])
     .unwrap();
     assert_eq!(config.allow_missing, BTreeSet::from([Layer::CpuLimit, Layer::MemoryLimit]));
-    let environment: Vec<_> = config.sandbox.environment.iter().collect();
+    let environment = config.sandbox.environment().unwrap();
+    let environment: Vec<_> = environment.iter().collect();
     assert_eq!(environment, [("A", "1"), ("B", "2"), ("C", "x=y,z")]);
 }
 
@@ -72,6 +75,17 @@ fn values_that_cannot_work_are_refused() {
         (Key::Color, "blue"),
         (Key::Engine, "dokcer"),
         (Key::Image, "python:3.12"),
+        (Key::Network, ""),
+        (Key::Network, "none,a.example"),
+        (Key::Network, "https://a.example"),
+        (Key::MaxNetwork, "*"),
+        (Key::Secret, "not-a-name"),
+        (Key::AllowPrivateHost, "db.internal:0"),
+        (Key::NetworkConnections, "0"),
+        (Key::NetworkConnections, "-1"),
+        (Key::NetworkBytes, "0"),
+        (Key::OwnerNetworkRate, "fast"),
+        (Key::PassThroughEnv, "A=B"),
     ] {
         assert!(Config::resolve([flags(&[(key, value)])]).is_err(), "{key:?} took {value:?}");
     }
@@ -81,4 +95,43 @@ fn values_that_cannot_work_are_refused() {
 fn an_image_may_be_named_from_the_current_directory() {
     let config = Config::resolve([flags(&[(Key::Image, "dir:root")])]).unwrap();
     assert_eq!(config.sandbox.image, Image::Directory(std::path::absolute("root").unwrap()));
+}
+
+#[test]
+fn the_network_is_written_alike_everywhere() {
+    let config = Config::resolve([
+        file(&[(Key::AllowPrivateHost, "old.internal"), (Key::Secret, "OLD"), (Key::MaxNetwork, "internet")]),
+        variables(&[
+            ("SANDPEN_NETWORK", "b.example,a.example:22"),
+            ("SANDPEN_ALLOW_PRIVATE_HOST", "db.internal:5432,*.lab.internal"),
+            ("SANDPEN_SECRET", "API_KEY,OTHER"),
+        ]),
+        flags(&[
+            (Key::NetworkConnections, "10"),
+            (Key::NetworkBytes, "1G"),
+            (Key::NetworkRate, "1M"),
+            (Key::OwnerNetworkBytes, "2G"),
+        ]),
+    ])
+    .unwrap();
+    assert_eq!(config.sandbox.network.to_string(), "a.example:22,b.example");
+    assert_eq!(config.server.ceiling.network.to_string(), "internet");
+    let hosts: Vec<_> = config.gateway.private_hosts.iter().map(ToString::to_string).collect();
+    assert_eq!(hosts, ["db.internal:5432", "*.lab.internal"]);
+    assert_eq!(config.sandbox.secrets.iter().map(|name| name.as_str()).collect::<Vec<_>>(), ["API_KEY", "OTHER"]);
+    let Allowance { connections, bytes, rate } = config.gateway.of_sandbox;
+    assert_eq!((connections, bytes, rate), (10, Some(1 << 30), Some(1 << 20)));
+    let owner = config.gateway.of_owner;
+    assert_eq!((owner.connections, owner.bytes, owner.rate), (4096, Some(2 << 30), None));
+}
+
+#[test]
+fn a_server_may_give_what_it_gives_unasked() {
+    let policy = |values: &[(Key, &str)]| crate::wiring::policy(&Config::resolve([flags(values)]).unwrap()).unwrap();
+    let ceiling = |values: &[(Key, &str)]| policy(values).ceiling.network.to_string();
+    assert_eq!(ceiling(&[]), "none");
+    assert_eq!(ceiling(&[(Key::Network, "a.example")]), "a.example");
+    assert_eq!(ceiling(&[(Key::Network, "a.example"), (Key::MaxNetwork, "b.example")]), "a.example,b.example");
+    assert_eq!(ceiling(&[(Key::Network, "internet"), (Key::MaxNetwork, "b.example")]), "internet");
+    assert_eq!(policy(&[(Key::MaxNetwork, "internet")]).network.to_string(), "none");
 }

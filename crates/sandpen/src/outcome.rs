@@ -2,9 +2,14 @@
 
 use std::time::Duration;
 
-use sandbox::{ByteSize, Captured, ExecOutcome, ExecStatus, ExecUsage, IsolationReport, Layer, Limits, SandboxId};
+use sandbox::{
+    ByteSize, Captured, Denial, ExecOutcome, ExecStatus, ExecUsage, IsolationReport, Layer, Limits, Network,
+    NetworkActivity, SandboxInfo,
+};
 use serde::Serialize;
+use tools::network::{self, NetworkObject, Wish};
 
+use crate::config::SandboxConfig;
 use crate::{output, time};
 
 /// The fields of a result that MCP tools have too; their names are the interface.
@@ -18,7 +23,13 @@ pub struct ResultObject {
     stderr: String,
     truncated: bool,
     usage: UsageObject,
+    /// Of a sandbox that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkObject>,
     isolation: IsolationObject,
+    /// Variables of ours that the code could read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    passed_through_env: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -35,10 +46,15 @@ pub struct IsolationObject {
 }
 
 impl ResultObject {
-    pub fn new(id: &SandboxId, captured: &Captured, isolation: &IsolationReport) -> Self {
+    pub fn new(
+        sandbox: &SandboxInfo,
+        captured: &Captured,
+        isolation: &IsolationReport,
+        config: &SandboxConfig,
+    ) -> Self {
         let Captured { outcome, stdout, stderr } = captured;
         Self {
-            sandbox_id: id.to_string(),
+            sandbox_id: sandbox.id.to_string(),
             status: outcome.status.as_str(),
             exit_code: outcome.status.exit_code(),
             signal: outcome.status.signal(),
@@ -46,7 +62,9 @@ impl ResultObject {
             stderr: stderr.to_text(),
             truncated: stdout.is_truncated() || stderr.is_truncated(),
             usage: outcome.usage.into(),
+            network: (!sandbox.network.is_none()).then(|| (&outcome.network).into()),
             isolation: isolation.into(),
+            passed_through_env: config.passed_through().map(str::to_owned).collect(),
         }
     }
 }
@@ -76,11 +94,53 @@ pub enum Remedy {
 }
 
 /// One line on stderr when the end was not the program's own doing, and another with what to do about it.
-pub fn explain(outcome: &ExecOutcome, timeout: Duration, limits: &Limits, remedy: Remedy) {
-    if let Some((message, hint)) = explanation(outcome, timeout, limits, remedy) {
+pub fn explain(outcome: &ExecOutcome, timeout: Duration, sandbox: &SandboxInfo, remedy: Remedy) {
+    let ended = explanation(outcome, timeout, &sandbox.limits, remedy);
+    let refused = refusals(&outcome.network, &sandbox.network, remedy);
+    for (message, hint) in ended.into_iter().chain(refused) {
         output::note(&message, hint.as_deref());
     }
 }
+
+/// What the network did not give, and the flags that would have made it.
+fn refusals(activity: &NetworkActivity, network: &Network, remedy: Remedy) -> Option<(String, Option<String>)> {
+    let message = format!("the network refused {}", network::refusals(activity)?);
+    let mut flags = Vec::new();
+    if let Some(wider) = Wish::after(activity, network, &Network::Internet).spelled() {
+        flags.push(format!("--network {wider}"));
+    }
+    for refusal in &activity.refused {
+        let flag = match (refusal.denial, refusal.port) {
+            (Denial::PrivateAddress, Some(port)) => format!("--allow-private-host {}:{port}", refusal.host),
+            (Denial::PrivateAddress, None) => format!("--allow-private-host {}", refusal.host),
+            (Denial::TooManyConnections, _) => "--network-connections".to_owned(),
+            (Denial::BytesUsedUp, _) => "--network-bytes".to_owned(),
+            (
+                Denial::NoNetwork
+                | Denial::HostNotAllowed
+                | Denial::PortNotAllowed
+                | Denial::MetadataAddress
+                | Denial::SpecialAddress
+                | Denial::ServerItself
+                | Denial::NotHttp
+                | Denial::Malformed,
+                _,
+            ) => continue,
+        };
+        if flags.len() < MOST_FLAGS && !flags.contains(&flag) {
+            flags.push(flag);
+        }
+    }
+    let flags = flags.join(" ");
+    let hint = match remedy {
+        Remedy::SameCommand => format!("allow it with {flags}"),
+        Remedy::NewSandbox => format!("make a sandbox that may: sandpen create {flags}"),
+    };
+    Some((message, (!flags.is_empty()).then_some(hint)))
+}
+
+/// More would be no hint any more.
+const MOST_FLAGS: usize = 4;
 
 fn explanation(
     outcome: &ExecOutcome,
@@ -111,6 +171,17 @@ fn explanation(
     }
 }
 
+/// What is passed on is not kept from anybody, and that is said every time.
+pub fn name_passed_through(config: &SandboxConfig) {
+    let names: Vec<&str> = config.passed_through().collect();
+    if !names.is_empty() {
+        output::note(
+            &format!("code in the sandbox can read {} of your environment", names.join(", ")),
+            Some("a secret can be used without being seen: sandpen secret set NAME --host HOST"),
+        );
+    }
+}
+
 /// A run behind fewer walls than usual says so, every time.
 pub fn name_missing(missing: &[Layer]) {
     if !missing.is_empty() {
@@ -137,7 +208,7 @@ fn signal_name(number: i32) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::NetworkActivity;
+    use sandbox::Refusal;
 
     use super::*;
 
@@ -156,6 +227,30 @@ mod tests {
         assert_eq!(hint.unwrap(), "give it more with --memory 1GiB");
         let (_, hint) = told(ExecStatus::OutOfMemory, Remedy::NewSandbox).unwrap();
         assert_eq!(hint.unwrap(), "make a sandbox with more: sandpen create --memory 1GiB");
+    }
+
+    fn refused(host: &str, port: u16, denial: Denial) -> NetworkActivity {
+        let refusal = Refusal { host: host.parse().unwrap(), port: Some(port), denial, count: 1 };
+        NetworkActivity { refused: vec![refusal], ..NetworkActivity::default() }
+    }
+
+    #[test]
+    fn a_refusal_is_named_with_the_flag_that_would_allow_it() {
+        let network: Network = "a.example".parse().unwrap();
+        let activity = refused("b.example", 22, Denial::HostNotAllowed);
+        let (message, hint) = refusals(&activity, &network, Remedy::SameCommand).unwrap();
+        assert_eq!(
+            message,
+            "the network refused b.example:22 (host_not_allowed: the host is not in the sandbox's list)"
+        );
+        assert_eq!(hint.unwrap(), "allow it with --network a.example,b.example:22");
+        let (_, hint) = refusals(&activity, &network, Remedy::NewSandbox).unwrap();
+        assert_eq!(hint.unwrap(), "make a sandbox that may: sandpen create --network a.example,b.example:22");
+        let hint = |denial| refusals(&refused("a.example", 80, denial), &network, Remedy::SameCommand).unwrap().1;
+        assert_eq!(hint(Denial::PrivateAddress).unwrap(), "allow it with --allow-private-host a.example:80");
+        assert_eq!(hint(Denial::BytesUsedUp).unwrap(), "allow it with --network-bytes");
+        assert_eq!(hint(Denial::MetadataAddress), None);
+        assert_eq!(refusals(&NetworkActivity::default(), &network, Remedy::SameCommand), None);
     }
 
     #[test]

@@ -3,13 +3,16 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use egress::{Gateway, GatewaySettings};
+use egress::{Gateway, GatewaySettings, SecretsFile, Vault};
 use engine_native::{NativeConfig, NativeEngine, Reopen};
-use sandbox::{Engine, Error, InstanceId, Recovery, Result, Runners, SandboxService, ServiceSettings};
-use tools::{Ceiling, Policy};
+use sandbox::{
+    Engine, Error, EventBus, HostRule, InstanceId, Ports, Recovery, Result, Runners, SandboxService, SecretName,
+    ServiceSettings,
+};
+use tools::{Ceiling, Policy, Secret};
 
 use crate::attach::Screen;
-use crate::config::{Config, EngineChoice};
+use crate::config::{Config, EngineChoice, GatewayConfig};
 use crate::output::reason;
 
 /// Run `work` with a service, and end what belongs to this process alone whatever comes of it.
@@ -51,7 +54,8 @@ pub fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     done
 }
 
-/// What the operator set is what a call gets that does not ask, and never more than what one may ask for.
+/// What the operator set is what a call gets that does not ask, and never more than what one may ask for. The secrets are
+/// left to who has read them.
 pub fn policy(config: &Config) -> Result<Policy> {
     let (sandbox, server) = (&config.sandbox, &config.server);
     let (limits, ceiling) = (sandbox.limits, &server.ceiling);
@@ -65,13 +69,13 @@ pub fn policy(config: &Config) -> Result<Policy> {
             memory: ceiling.memory.max(limits.memory),
             processes: ceiling.processes.max(limits.processes),
             disk: ceiling.disk.max(limits.disk),
-            network: ceiling.network.clone(),
+            network: ceiling.network.or(&sandbox.network)?,
         },
-        network: defaults.network,
-        secrets: defaults.secrets,
+        network: sandbox.network.clone(),
+        secrets: Vec::new(),
         lifetime: sandbox.lifetime,
-        environment: sandbox.environment.clone(),
-        passed_through: defaults.passed_through,
+        environment: sandbox.environment()?,
+        passed_through: sandbox.passed_through().map(str::to_owned).collect(),
         timeout,
         longest_timeout: defaults.longest_timeout.max(timeout),
         wait: defaults.wait,
@@ -102,6 +106,45 @@ fn overlaid(config: &Config, built_in: Runners) -> Result<Runners> {
     built_in.overlaid_by(&text)
 }
 
+/// The way out of all sandboxes of this process, and what is told of them.
+#[derive(Clone, Debug)]
+pub struct Outlet {
+    pub gateway: Arc<Gateway>,
+    pub events: EventBus,
+    vault: Vault,
+}
+
+impl Outlet {
+    pub fn new(config: &Config) -> Result<Self> {
+        let GatewayConfig { private_hosts, secrets_file, of_sandbox, of_owner } = config.gateway.clone();
+        let vault = match secrets_file {
+            Some(path) => SecretsFile::new(path).read()?,
+            None => SecretsFile::of_state_directory(config.state_dir()?).read_if_there()?,
+        };
+        let events = EventBus::default();
+        let settings =
+            GatewaySettings { private_hosts, vault: vault.clone(), of_sandbox, of_owner, events: events.clone() };
+        Ok(Self { gateway: Arc::new(Gateway::new(settings)), events, vault })
+    }
+
+    /// What may be told of the secrets that sandboxes of a server get.
+    pub fn secrets(&self, config: &Config) -> Result<Vec<Secret>> {
+        let told = |name: &SecretName| {
+            let secret = self.vault.get(name).ok_or_else(|| {
+                Error::not_found(format!("there is no secret {name}"))
+                    .with_hint(format!("keep it first: sandpen secret set {name} --host api.example.com"))
+            })?;
+            // A secret is never sent without encryption, so a host of one means its port 443 alone.
+            let encrypted = |rule: &HostRule| match rule.ports {
+                Ports::Web => HostRule { ports: Ports::One(443), ..rule.clone() },
+                Ports::One(_) | Ports::Any => rule.clone(),
+            };
+            Ok(Secret { name: name.clone(), hosts: secret.hosts().iter().map(encrypted).collect() })
+        };
+        config.sandbox.secrets.iter().map(told).collect()
+    }
+}
+
 async fn service(config: &Config) -> Result<SandboxService> {
     service_with_spares(config, 0).await
 }
@@ -111,36 +154,42 @@ const SERVER_SPARES: usize = 2;
 
 /// A service that lives as long as its server: sandboxes are made ahead, and what earlier processes left is in order
 /// before the first request.
-pub async fn server_service(config: &Config) -> Result<SandboxService> {
-    start(config, SERVER_SPARES, Recovery::BeforeStart).await
+pub async fn server_service(config: &Config, outlet: &Outlet) -> Result<SandboxService> {
+    start(config, outlet, SERVER_SPARES, Recovery::BeforeStart).await
 }
 
 /// A service that has so many sandboxes made ahead, as a server would.
 pub async fn service_with_spares(config: &Config, spares: usize) -> Result<SandboxService> {
-    start(config, spares, Recovery::InBackground).await
+    start(config, &Outlet::new(config)?, spares, Recovery::InBackground).await
 }
 
-async fn start(config: &Config, spares: usize, recovery: Recovery) -> Result<SandboxService> {
+async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recovery) -> Result<SandboxService> {
     let instance = InstanceId::random()?;
-    let reopen = match recovery {
-        Recovery::BeforeStart => Reopen::WhenListed,
-        Recovery::InBackground => Reopen::AtFirstStart,
-    };
-    let engine = engine(config, &instance, spares, reopen).await?;
+    let engine = engine(config, outlet, &instance, spares, recovery).await?;
     let mut settings = ServiceSettings::new(config.state_dir()?, instance);
     settings.recovery = recovery;
+    settings.events = outlet.events.clone();
     settings.runners = overlaid(config, settings.runners)?;
     SandboxService::start(engine, settings).await
 }
 
-async fn engine(config: &Config, instance: &InstanceId, spares: usize, reopen: Reopen) -> Result<Arc<dyn Engine>> {
+async fn engine(
+    config: &Config,
+    outlet: &Outlet,
+    instance: &InstanceId,
+    spares: usize,
+    recovery: Recovery,
+) -> Result<Arc<dyn Engine>> {
     match config.engine {
         EngineChoice::Native => {
-            let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
+            let gateway = Arc::clone(&outlet.gateway);
             let native = NativeConfig {
                 allow_missing: config.allow_missing.clone(),
                 spares,
-                reopen,
+                reopen: match recovery {
+                    Recovery::BeforeStart => Reopen::WhenListed,
+                    Recovery::InBackground => Reopen::AtFirstStart,
+                },
                 ..NativeConfig::new(config.state_dir()?.to_owned(), instance.clone(), gateway)
             };
             Ok(Arc::new(NativeEngine::start(native).await?))

@@ -5,7 +5,7 @@ use sandbox::{Owner, Persistence, Result, SandboxName, SandboxSpec};
 
 use crate::cli::examples;
 use crate::commands::ps::SandboxObject;
-use crate::config::flags::{EnvFlag, LifetimeFlags, SandboxFlags};
+use crate::config::flags::{EnvFlag, LifetimeFlags, NetworkFlags, SandboxFlags};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::{outcome, output, wiring};
@@ -32,6 +32,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     sandbox: SandboxFlags,
+
+    #[command(flatten)]
+    network: NetworkFlags,
 }
 
 impl Arguments {
@@ -39,6 +42,7 @@ impl Arguments {
         self.lifetime.write_to(written);
         self.env.write_to(written);
         self.sandbox.write_to(written);
+        self.network.write_to(written);
     }
 }
 
@@ -46,21 +50,21 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let name = arguments.name.as_deref().map(str::parse::<SandboxName>).transpose()?;
     let owner = Owner::local();
     let spec = SandboxSpec {
-        image: config.sandbox.image.clone(),
-        limits: config.sandbox.limits,
         lifetime: config.sandbox.lifetime,
-        environment: config.sandbox.environment.clone(),
+        environment: config.sandbox.environment()?,
         persistence: Persistence::Persistent,
         name,
-        ..SandboxSpec::new(owner.clone())
+        ..config.sandbox.spec(&owner)
     };
-    wiring::with_service(&config, |service| async move {
+    let config = &config;
+    wiring::with_service(config, |service| async move {
         let sandbox = service.create(&owner, spec).await?;
         let isolation = service.isolation(&owner, &sandbox.id).await?;
         if config.json {
             output::object(&SandboxObject::new(&sandbox, None, Some(&isolation)));
         } else {
             outcome::name_missing(&isolation.missing());
+            outcome::name_passed_through(&config.sandbox);
             output::text(&format!("{}\n", sandbox.id));
         }
         Ok(Exit::SUCCESS)

@@ -1,15 +1,12 @@
 //! `sandpen exec`: a command in a sandbox that exists.
 
 use clap::Args;
-use sandbox::{
-    ErrorKind, ExecRequest, Execution, GuestPath, OnDisconnect, OutputCaps, OutputTarget, Owner, Result, SandboxInfo,
-    SandboxService,
-};
+use sandbox::{ErrorKind, ExecRequest, GuestPath, OnDisconnect, OutputCaps, OutputTarget, Owner, Result};
 
 use crate::attach::{self, CutShort, Input, Screen};
 use crate::cli::examples;
 use crate::commands::find;
-use crate::config::flags::{EnvFlag, TimeoutFlag};
+use crate::config::flags::{EnvFlag, GatewayFlags, TimeoutFlag};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::outcome::{self, Remedy, ResultObject};
@@ -55,6 +52,9 @@ pub struct Arguments {
     #[command(flatten)]
     env: EnvFlag,
 
+    #[command(flatten)]
+    gateway: GatewayFlags,
+
     /// The command and its arguments
     #[arg(value_name = "ARGV", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<String>,
@@ -64,6 +64,7 @@ impl Arguments {
     pub fn write_to(&self, written: &mut Written) {
         self.timeout.write_to(written);
         self.env.write_to(written);
+        self.gateway.write_to(written);
     }
 
     fn screen(&self) -> Screen {
@@ -79,7 +80,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let work_directory = arguments.workdir.as_deref().map(str::parse::<GuestPath>).transpose()?;
     let screen = arguments.screen();
     let mut request = ExecRequest::new(arguments.argv.clone(), config.sandbox.timeout(screen))?;
-    request.environment = config.sandbox.environment.clone();
+    request.environment = config.sandbox.environment()?;
     request.work_directory = work_directory;
     request.terminal = (screen == Screen::Terminal).then(terminal::size);
     if arguments.detach {
@@ -97,11 +98,26 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Err(signal) => return Ok(Exit::signal(signal)),
         };
         match (started, config.json) {
-            (Ok(_), _) if arguments.detach => Ok(Exit::SUCCESS),
-            (Ok(execution), true) => capture(&service, &sandbox, execution, arguments.input(), &mut signals).await,
+            (Ok(_), _) if arguments.detach => {
+                if !sandbox.network.is_none() {
+                    output::note(
+                        "the network of this sandbox is up only while a sandpen process uses the sandbox",
+                        Some("keep one running beside it: sandpen serve"),
+                    );
+                }
+                outcome::name_passed_through(&config.sandbox);
+                Ok(Exit::SUCCESS)
+            }
+            (Ok(execution), true) => {
+                let ended = attach::capture(execution, arguments.input(), OutputCaps::default(), &mut signals).await?;
+                let isolation = service.isolation(&owner, &sandbox.id).await?;
+                output::object(&ResultObject::new(&sandbox, &ended.value, &isolation, &config.sandbox));
+                Ok(ended.cut_short.map_or_else(|| Exit::of(ended.value.outcome.status), CutShort::exit))
+            }
             (Ok(execution), false) => {
                 let ended = attach::stream(execution, arguments.input(), screen, &mut signals).await?;
-                outcome::explain(&ended.value, config.sandbox.timeout(screen), &sandbox.limits, Remedy::NewSandbox);
+                outcome::explain(&ended.value, config.sandbox.timeout(screen), &sandbox, Remedy::NewSandbox);
+                outcome::name_passed_through(&config.sandbox);
                 // Whoever made it may have allowed layers to be missing. One that was stopped meanwhile has none to name.
                 if let Ok(isolation) = service.isolation(&owner, &sandbox.id).await {
                     outcome::name_missing(&isolation.missing());
@@ -126,17 +142,4 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             }
         }
     })
-}
-
-async fn capture(
-    service: &SandboxService,
-    sandbox: &SandboxInfo,
-    execution: Execution,
-    input: Input,
-    signals: &mut Signals,
-) -> Result<Exit> {
-    let ended = attach::capture(execution, input, OutputCaps::default(), signals).await?;
-    let isolation = service.isolation(&sandbox.owner, &sandbox.id).await?;
-    output::object(&ResultObject::new(&sandbox.id, &ended.value, &isolation));
-    Ok(ended.cut_short.map_or_else(|| Exit::of(ended.value.outcome.status), CutShort::exit))
 }

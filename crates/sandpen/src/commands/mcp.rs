@@ -6,13 +6,14 @@ use clap::Args;
 use sandbox::Result;
 
 use crate::cli::examples;
-use crate::config::flags::{EnvFlag, LifetimeFlags, SandboxFlags, ServerFlags, TimeoutFlag};
+use crate::config::flags::ServingFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::mcp::adapter::Callers;
 use crate::mcp::setup;
 use crate::mcp::stdio::{self, Ending, Stdio};
-use crate::{log, output, wiring};
+use crate::wiring::Outlet;
+use crate::{log, outcome, output, wiring};
 
 /// Serve an MCP client over standard input and output
 ///
@@ -25,28 +26,12 @@ use crate::{log, output, wiring};
 ]))]
 pub struct Arguments {
     #[command(flatten)]
-    server: ServerFlags,
-
-    #[command(flatten)]
-    sandbox: SandboxFlags,
-
-    #[command(flatten)]
-    lifetime: LifetimeFlags,
-
-    #[command(flatten)]
-    timeout: TimeoutFlag,
-
-    #[command(flatten)]
-    env: EnvFlag,
+    serving: ServingFlags,
 }
 
 impl Arguments {
     pub fn write_to(&self, written: &mut Written) {
-        self.server.write_to(written);
-        self.sandbox.write_to(written);
-        self.lifetime.write_to(written);
-        self.timeout.write_to(written);
-        self.env.write_to(written);
+        self.serving.write_to(written);
     }
 }
 
@@ -55,9 +40,11 @@ pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
     if std::io::stdin().is_terminal() {
         output::note("this is for MCP clients, which speak JSON-RPC by lines", Some("Ctrl-C ends it"));
     }
+    outcome::name_passed_through(&config.sandbox);
     let stdio = Stdio::take()?;
     wiring::block_on(async {
-        let adapter = setup::adapter(&config, Callers::Local).await?;
+        let outlet = Outlet::new(&config)?;
+        let adapter = setup::adapter(&config, &outlet, Callers::Local).await?;
         let served = stdio::serve(adapter.clone(), stdio).await;
         match served {
             // The launcher sees our end and clears everything away.

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use sandbox::{ByteSize, IsolationReport, Owner, Persistence, Result, SandboxInfo};
+use sandbox::{ByteSize, IsolationReport, Network, Owner, Persistence, Result, SandboxInfo};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -36,6 +36,7 @@ pub struct SandboxObject {
     cpus: f64,
     processes: u32,
     disk_limit_bytes: u64,
+    network: String,
     /// `null` when it ended before it could be asked.
     isolation: Option<IsolationObject>,
 }
@@ -55,6 +56,7 @@ impl SandboxObject {
             cpus: f64::from(sandbox.limits.cpu_millis) / 1000.0,
             processes: sandbox.limits.processes,
             disk_limit_bytes: sandbox.limits.disk.bytes(),
+            network: sandbox.network.to_string(),
             isolation: isolation.map(Into::into),
         }
     }
@@ -106,6 +108,7 @@ fn table(rows: &[(SandboxInfo, Option<u64>)], now: SystemTime) -> Table {
         ("AGE", Align::Right),
         ("EXPIRES IN", Align::Right),
         ("STATE", Align::Left),
+        ("NETWORK", Align::Left),
         ("MEMORY", Align::Right),
     ]);
     let nothing = || Cell::styled("–", DIM);
@@ -119,6 +122,12 @@ fn table(rows: &[(SandboxInfo, Option<u64>)], now: SystemTime) -> Table {
             time::short(whole_seconds(age)).into(),
             expires.map_or_else(nothing, |left| time::short(whole_seconds(left)).into()),
             sandbox.state.as_str().into(),
+            match &sandbox.network {
+                Network::None => nothing(),
+                Network::Internet => "internet".into(),
+                Network::Hosts(rules) if rules.len() == 1 => "1 host".into(),
+                Network::Hosts(rules) => format!("{} hosts", rules.len()).into(),
+            },
             memory.map_or_else(nothing, |bytes| ByteSize::new(bytes).to_string().into()),
         ]);
     }
@@ -131,7 +140,7 @@ fn whole_seconds(duration: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::{GuestPath, Image, Lifetime, Limits, Network, State};
+    use sandbox::{GuestPath, Image, Lifetime, Limits, State};
 
     use super::*;
 
@@ -149,7 +158,7 @@ mod tests {
             expires_at: Some(now + Duration::from_millis(599_900)),
             lifetime: Lifetime::default(),
             limits: Limits::default(),
-            network: Network::None,
+            network: "pypi.org,files.pythonhosted.org".parse().unwrap(),
             work_directory: GuestPath::workspace(),
             running: 0,
         };
@@ -157,8 +166,8 @@ mod tests {
         let plain = anstream::adapter::strip_str(&text).to_string();
         assert_eq!(
             plain,
-            "ID                   NAME  IMAGE     AGE  EXPIRES IN  STATE  MEMORY\n\
-             sb-7k2m9x4bqhtw3ecd  lab   host   4m 10s      9m 59s  live    3 MiB\n"
+            "ID                   NAME  IMAGE     AGE  EXPIRES IN  STATE  NETWORK  MEMORY\n\
+             sb-7k2m9x4bqhtw3ecd  lab   host   4m 10s      9m 59s  live   2 hosts   3 MiB\n"
         );
         let object = serde_json::to_value(SandboxObject::new(&sandbox, None, None)).unwrap();
         assert_eq!(object["created_at"], "1970-01-12T13:42:29Z");

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use clap::Args;
 use sandbox::{
-    ErrorKind, Execution, Files, GuestPath, OutputCaps, Owner, Result, RunCode, SandboxInfo, SandboxService,
-    SandboxSpec,
+    Environment, ErrorKind, Execution, Files, GuestPath, OutputCaps, Owner, Result, RunCode, SandboxInfo,
+    SandboxService,
 };
 
 use crate::attach::{self, CutShort, Screen};
 use crate::cli::examples;
-use crate::config::flags::{EnvFlag, SandboxFlags, TimeoutFlag};
+use crate::config::flags::{EnvFlag, NetworkFlags, SandboxFlags, TimeoutFlag};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::outcome::{self, Remedy, ResultObject};
@@ -76,6 +76,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     sandbox: SandboxFlags,
+
+    #[command(flatten)]
+    network: NetworkFlags,
 }
 
 impl Arguments {
@@ -83,6 +86,7 @@ impl Arguments {
         self.timeout.write_to(written);
         self.env.write_to(written);
         self.sandbox.write_to(written);
+        self.network.write_to(written);
     }
 
     fn screen(&self) -> Screen {
@@ -93,9 +97,10 @@ impl Arguments {
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let inputs = arguments.input.iter().map(|text| transfer::parse_input(text)).collect::<Result<Vec<_>>>()?;
     let outputs = arguments.output.iter().map(|text| transfer::parse_output(text)).collect::<Result<Vec<_>>>()?;
+    let environment = config.sandbox.environment()?;
     wiring::with_passing_service(&config, |service| async {
         let mut signals = Signals::listen()?;
-        let run = Run { arguments, config: &config, service, owner: Owner::local(), inputs, outputs };
+        let run = Run { arguments, config: &config, service, owner: Owner::local(), environment, inputs, outputs };
         run.go(&mut signals).await
     })
 }
@@ -105,6 +110,7 @@ struct Run<'a> {
     config: &'a Config,
     service: SandboxService,
     owner: Owner,
+    environment: Environment,
     inputs: Vec<(PathBuf, GuestPath)>,
     outputs: Vec<(GuestPath, PathBuf)>,
 }
@@ -136,12 +142,13 @@ impl Run<'_> {
         let (exit, cut_short) = if self.config.json {
             let ended = attach::capture(execution, input, OutputCaps::default(), signals).await?;
             let isolation = self.service.isolation(&self.owner, &sandbox.id).await?;
-            output::object(&ResultObject::new(&sandbox.id, &ended.value, &isolation));
+            output::object(&ResultObject::new(&sandbox, &ended.value, &isolation, &self.config.sandbox));
             (Exit::of(ended.value.outcome.status), ended.cut_short)
         } else {
             let ended = attach::stream(execution, input, self.arguments.screen(), signals).await?;
             let timeout = self.config.sandbox.timeout(self.arguments.screen());
-            outcome::explain(&ended.value, timeout, &sandbox.limits, Remedy::SameCommand);
+            outcome::explain(&ended.value, timeout, &sandbox, Remedy::SameCommand);
+            outcome::name_passed_through(&self.config.sandbox);
             self.name_missing_layers(&sandbox).await?;
             (Exit::of(ended.value.status), ended.cut_short)
         };
@@ -149,12 +156,7 @@ impl Run<'_> {
     }
 
     async fn prepare(&self) -> Result<SandboxInfo> {
-        let spec = SandboxSpec {
-            image: self.config.sandbox.image.clone(),
-            limits: self.config.sandbox.limits,
-            ..SandboxSpec::new(self.owner.clone())
-        };
-        let sandbox = self.service.create(&self.owner, spec).await?;
+        let sandbox = self.service.create(&self.owner, self.config.sandbox.spec(&self.owner)).await?;
         if !self.inputs.is_empty() {
             let files = self.files(&sandbox)?;
             for (host, guest) in &self.inputs {
@@ -168,7 +170,7 @@ impl Run<'_> {
         let screen = self.arguments.screen();
         let run = RunCode {
             arguments: self.arguments.arguments.clone(),
-            environment: self.config.sandbox.environment.clone(),
+            environment: self.environment.clone(),
             terminal: (screen == Screen::Terminal).then(terminal::size),
             ..RunCode::new(source.language, source.code, self.config.sandbox.timeout(screen))
         };

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::cli::examples;
-use crate::config::flags::{EnvFlag, HttpFlags, LifetimeFlags, SandboxFlags, ServerFlags, TimeoutFlag};
+use crate::config::flags::{HttpFlags, ServingFlags};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::http::access::Access;
@@ -20,7 +20,8 @@ use crate::mcp::stdio::Ending;
 use crate::mcp::{self, setup};
 use crate::output::{self, Audience};
 use crate::signals::{Heard, Signals};
-use crate::{log, wiring};
+use crate::wiring::Outlet;
+use crate::{log, outcome, wiring};
 
 /// Serve MCP clients over HTTP, on this machine
 ///
@@ -38,29 +39,13 @@ pub struct Arguments {
     http: HttpFlags,
 
     #[command(flatten)]
-    server: ServerFlags,
-
-    #[command(flatten)]
-    sandbox: SandboxFlags,
-
-    #[command(flatten)]
-    lifetime: LifetimeFlags,
-
-    #[command(flatten)]
-    timeout: TimeoutFlag,
-
-    #[command(flatten)]
-    env: EnvFlag,
+    serving: ServingFlags,
 }
 
 impl Arguments {
     pub fn write_to(&self, written: &mut Written) {
         self.http.write_to(written);
-        self.server.write_to(written);
-        self.sandbox.write_to(written);
-        self.lifetime.write_to(written);
-        self.timeout.write_to(written);
-        self.env.write_to(written);
+        self.serving.write_to(written);
     }
 }
 
@@ -72,12 +57,15 @@ struct Listening {
 
 pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
     log::start(config.server.log);
+    outcome::name_passed_through(&config.sandbox);
     wiring::block_on(async {
         let mut signals = Signals::listen()?;
         // Before the engine: an address that is taken must not cost one.
         let listener = http::bind(config.http.listen).await?;
         let address = listener.local_addr().unwrap_or(config.http.listen);
-        let adapter = setup::adapter(&config, Callers::OfRequest).await?;
+        let outlet = Outlet::new(&config)?;
+        outlet.gateway.protect(address);
+        let adapter = setup::adapter(&config, &outlet, Callers::OfRequest).await?;
         let drain = Drain::default();
         let bodies = Bodies::new(config.http.max_body);
         let sessions = mcp::sessions(adapter.clone());

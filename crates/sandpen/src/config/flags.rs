@@ -10,6 +10,10 @@ use super::key::Key;
 use super::written::{Origin, Written};
 use super::{Color, EngineChoice, LogLevel};
 
+mod network;
+
+pub use network::{GatewayFlags, NetworkFlags};
+
 /// Taken by every command, before or after its name.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Global options")]
@@ -119,14 +123,19 @@ impl SandboxFlags {
 /// What a program starts with.
 #[derive(Args, Clone, Debug, Default)]
 pub struct EnvFlag {
-    /// Set an environment variable; nothing is passed on from your own environment
+    /// Set an environment variable; of your own environment nothing is passed on
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     env: Vec<String>,
+
+    /// Pass on this variable of your own environment; code in the sandbox can read it
+    #[arg(long, value_name = "NAME")]
+    pass_through_env: Vec<String>,
 }
 
 impl EnvFlag {
     pub fn write_to(&self, written: &mut Written) {
         push(written, Key::Env, &self.env);
+        push(written, Key::PassThroughEnv, &self.pass_through_env);
     }
 }
 
@@ -203,6 +212,10 @@ pub struct ServerFlags {
     #[arg(long, value_name = "SIZE")]
     max_disk: Option<String>,
 
+    /// The most of the network that a client may ask for: none, internet, or hosts [default: none]
+    #[arg(long, value_name = "HOSTS")]
+    max_network: Option<String>,
+
     /// How much to write to standard error: off, error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL", value_parser = PossibleValuesParser::new(LogLevel::NAMES), hide_possible_values = true)]
     log: Option<String>,
@@ -218,6 +231,7 @@ impl ServerFlags {
         push(written, Key::MaxCpus, &self.max_cpus);
         push(written, Key::MaxProcesses, &self.max_processes);
         push(written, Key::MaxDisk, &self.max_disk);
+        push(written, Key::MaxNetwork, &self.max_network);
         push(written, Key::Log, &self.log);
         if self.read_only {
             written.push(Key::ReadOnly, "true");
@@ -225,9 +239,42 @@ impl ServerFlags {
     }
 }
 
+/// What every server takes, however it is reached.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ServingFlags {
+    #[command(flatten)]
+    server: ServerFlags,
+
+    #[command(flatten)]
+    sandbox: SandboxFlags,
+
+    #[command(flatten)]
+    lifetime: LifetimeFlags,
+
+    #[command(flatten)]
+    timeout: TimeoutFlag,
+
+    #[command(flatten)]
+    env: EnvFlag,
+
+    #[command(flatten)]
+    network: NetworkFlags,
+}
+
+impl ServingFlags {
+    pub fn write_to(&self, written: &mut Written) {
+        self.server.write_to(written);
+        self.sandbox.write_to(written);
+        self.lifetime.write_to(written);
+        self.timeout.write_to(written);
+        self.env.write_to(written);
+        self.network.write_to(written);
+    }
+}
+
 /// How a server is reached.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Network")]
+#[command(next_help_heading = "HTTP")]
 pub struct HttpFlags {
     /// Where to listen, on this machine only; port 0 takes a free one [default: 127.0.0.1:8228]
     #[arg(long, value_name = "ADDRESS")]

@@ -52,6 +52,17 @@ keys! {
     Idle, "idle", One;
     Lifetime, "lifetime", One;
     Env, "env", Map;
+    PassThroughEnv, "pass_through_env", List;
+    Network, "network", One;
+    Secret, "secret", List;
+    SecretsFile, "secrets_file", One;
+    AllowPrivateHost, "allow_private_host", List;
+    NetworkConnections, "network_connections", One;
+    NetworkBytes, "network_bytes", One;
+    NetworkRate, "network_rate", One;
+    OwnerNetworkConnections, "owner_network_connections", One;
+    OwnerNetworkBytes, "owner_network_bytes", One;
+    OwnerNetworkRate, "owner_network_rate", One;
     Toolsets, "toolsets", List;
     Tools, "tools", List;
     ExcludeTools, "exclude_tools", List;
@@ -61,6 +72,7 @@ keys! {
     MaxCpus, "max_cpus", One;
     MaxProcesses, "max_processes", One;
     MaxDisk, "max_disk", One;
+    MaxNetwork, "max_network", One;
     Log, "log", One;
     Listen, "listen", One;
     AllowedHosts, "allowed_hosts", List;

@@ -3,22 +3,25 @@
 use std::sync::Arc;
 
 use sandbox::Result;
-use tools::{Catalog, HostFiles};
+use tools::{Catalog, HostFiles, Policy};
 
 use super::adapter::{Adapter, Callers, Parts};
 use crate::config::Config;
 use crate::transfer::roots::Roots;
-use crate::wiring;
+use crate::wiring::{self, Outlet};
 
 /// Starts the engine and its service. Whoever gets the adapter shuts it down.
-pub async fn adapter(config: &Config, callers: Callers) -> Result<Adapter> {
-    let policy = wiring::policy(config)?;
+pub async fn adapter(config: &Config, outlet: &Outlet, callers: Callers) -> Result<Adapter> {
+    let policy = Policy { secrets: outlet.secrets(config)?, ..wiring::policy(config)? };
+    for secret in policy.secrets.iter().filter(|secret| !secret.is_within(&policy.ceiling.network)) {
+        tracing::warn!(secret = %secret.name, "no sandbox can use this secret: its hosts are beyond max_network");
+    }
     // Before anything is started: a tool that is not there must not cost an engine.
     let catalog = Catalog::new(&policy, &config.server.selection)?;
     let host_files: Option<Arc<dyn HostFiles>> = match config.server.opened.as_slice() {
         [] => None,
         opened => Some(Arc::new(Roots::open(opened)?)),
     };
-    let service = wiring::server_service(config).await?;
+    let service = wiring::server_service(config, outlet).await?;
     Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, callers }))
 }

@@ -1,0 +1,79 @@
+//! Flags for what a sandbox may reach.
+
+use clap::Args;
+
+use super::{Key, Written, push};
+
+/// What a new sandbox may reach.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Network")]
+pub struct NetworkFlags {
+    /// What it may reach: none, internet, or hosts like pypi.org,*.example.com,db.example.com:5432 [default: none]
+    #[arg(long, value_name = "HOSTS")]
+    network: Option<String>,
+
+    /// Let it use this secret with the secret's hosts, without seeing it
+    #[arg(long, value_name = "NAME")]
+    secret: Vec<String>,
+
+    #[command(flatten)]
+    gateway: GatewayFlags,
+}
+
+impl NetworkFlags {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::Network, &self.network);
+        push(written, Key::Secret, &self.secret);
+        self.gateway.write_to(written);
+    }
+}
+
+/// What holds for every sandbox that this process lets out.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Network")]
+pub struct GatewayFlags {
+    /// Read secrets from this file instead of the one that sandpen secret keeps
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    secrets_file: Option<String>,
+
+    /// Let sandboxes whose network names this host reach it although its address is private
+    #[arg(long, value_name = "HOST[:PORT]")]
+    allow_private_host: Vec<String>,
+
+    /// Connections that a sandbox may have open at once [default: 1024]
+    #[arg(long, value_name = "NUMBER")]
+    network_connections: Option<String>,
+
+    /// Bytes that a sandbox may move in its life, in both directions together [default: no bound]
+    #[arg(long, value_name = "SIZE")]
+    network_bytes: Option<String>,
+
+    /// Bytes that a sandbox may move in a second [default: no bound]
+    #[arg(long, value_name = "SIZE")]
+    network_rate: Option<String>,
+
+    /// Connections that all sandboxes of one owner may have open at once [default: 4096]
+    #[arg(long, value_name = "NUMBER")]
+    owner_network_connections: Option<String>,
+
+    /// Bytes that all sandboxes of one owner may move while this process runs [default: no bound]
+    #[arg(long, value_name = "SIZE")]
+    owner_network_bytes: Option<String>,
+
+    /// Bytes that all sandboxes of one owner may move in a second [default: no bound]
+    #[arg(long, value_name = "SIZE")]
+    owner_network_rate: Option<String>,
+}
+
+impl GatewayFlags {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::SecretsFile, &self.secrets_file);
+        push(written, Key::AllowPrivateHost, &self.allow_private_host);
+        push(written, Key::NetworkConnections, &self.network_connections);
+        push(written, Key::NetworkBytes, &self.network_bytes);
+        push(written, Key::NetworkRate, &self.network_rate);
+        push(written, Key::OwnerNetworkConnections, &self.owner_network_connections);
+        push(written, Key::OwnerNetworkBytes, &self.owner_network_bytes);
+        push(written, Key::OwnerNetworkRate, &self.owner_network_rate);
+    }
+}

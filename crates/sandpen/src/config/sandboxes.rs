@@ -1,0 +1,121 @@
+//! Settings of sandboxes.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use sandbox::{Environment, Error, Image, Lifetime, Limits, Network, Owner, Quota, Result, SandboxSpec, SecretName};
+
+use crate::attach::Screen;
+
+/// What a new sandbox and a program in it get unless a command says otherwise.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SandboxConfig {
+    pub image: Image,
+    pub limits: Limits,
+    pub lifetime: Lifetime,
+    pub network: Network,
+    /// Those that it may use with their hosts.
+    pub secrets: BTreeSet<SecretName>,
+    /// `None` leaves it to the command: short for code, long for a person at a terminal.
+    pub(super) timeout: Option<Duration>,
+    pub(super) environment: Environment,
+    pub(super) pass_through: BTreeSet<String>,
+}
+
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        Self {
+            image: Image::Host,
+            limits: Limits::default(),
+            lifetime: Lifetime::default(),
+            network: Network::None,
+            secrets: BTreeSet::new(),
+            timeout: None,
+            environment: Environment::default(),
+            pass_through: BTreeSet::new(),
+        }
+    }
+}
+
+impl SandboxConfig {
+    pub fn timeout(&self, screen: Screen) -> Duration {
+        self.timeout.unwrap_or(match screen {
+            Screen::Streams => Duration::from_secs(30),
+            Screen::Terminal => Quota::default().exec_timeout,
+        })
+    }
+
+    /// What programs start with: the variables that were set, and those of ours that are passed on.
+    ///
+    /// Looked up only when it is needed: a command that starts no program needs none of them.
+    pub fn environment(&self) -> Result<Environment> {
+        self.environment_from(|name| std::env::var_os(name))
+    }
+
+    fn environment_from(&self, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Environment> {
+        let mut passed = Environment::default();
+        for name in self.passed_through() {
+            let value = lookup(name).ok_or_else(|| {
+                Error::invalid_input(format!("{name} is to be passed on, and is not set"))
+                    .with_hint(format!("set it, or leave out --pass-through-env {name}"))
+            })?;
+            let value = value
+                .into_string()
+                .map_err(|_| Error::invalid_input(format!("{name} is to be passed on, and is not UTF-8 text")))?;
+            passed.insert(name, value)?;
+        }
+        Ok(passed.overlaid_by(&self.environment))
+    }
+
+    /// The names of our variables that programs get, with what they hold.
+    pub fn passed_through(&self) -> impl Iterator<Item = &str> {
+        // One that is set as well has the value that was set, which is no news to anybody.
+        self.pass_through.iter().map(String::as_str).filter(|name| self.environment.get(name).is_none())
+    }
+
+    pub(super) fn pass_on(&mut self, name: &str) -> Result<()> {
+        Environment::default().insert(name, "")?;
+        self.pass_through.insert(name.to_owned());
+        Ok(())
+    }
+
+    /// A sandbox as this command line asks for it. Whoever types it is the operator, so nothing is above it.
+    pub fn spec(&self, owner: &Owner) -> SandboxSpec {
+        SandboxSpec {
+            image: self.image.clone(),
+            limits: self.limits,
+            network: self.network.clone(),
+            secrets: self.secrets.clone(),
+            ..SandboxSpec::new(owner.clone())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(names: &[&str]) -> SandboxConfig {
+        let mut config = SandboxConfig::default();
+        names.iter().for_each(|name| config.pass_on(name).unwrap());
+        config
+    }
+
+    #[test]
+    fn variables_that_are_named_are_passed_on_and_no_others() {
+        let ours = |name: &str| (name != "GONE").then(|| OsString::from(format!("our {name}")));
+        let mut config = config(&["REGION", "LANG"]);
+        config.environment.insert("LANG", "C").unwrap();
+        let environment = config.environment_from(ours).unwrap();
+        assert_eq!(environment.iter().collect::<Vec<_>>(), [("LANG", "C"), ("REGION", "our REGION")]);
+        assert_eq!(config.passed_through().collect::<Vec<_>>(), ["REGION"]);
+    }
+
+    #[test]
+    fn one_that_is_not_set_is_missed() {
+        let error = config(&["GONE"]).environment_from(|_| None).unwrap_err();
+        assert_eq!(error.message(), "GONE is to be passed on, and is not set");
+        assert!(SandboxConfig::default().pass_on("A=B").is_err());
+    }
+}
