@@ -7,7 +7,7 @@ use sandpen_tests::random::Random;
 use sandpen_tests::{Result, number_from, processes};
 use serde_json::{Value, json};
 
-use crate::wire::Wire;
+use sandpen_tests::wire::Wire;
 
 const AT_ONCE: usize = 8;
 /// Long enough for the slowest start, on most rounds.

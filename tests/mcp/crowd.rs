@@ -3,7 +3,7 @@
 use sandpen_tests::Result;
 use serde_json::json;
 
-use crate::wire::Wire;
+use sandpen_tests::wire::Wire;
 
 const REQUESTS: usize = 1000;
 

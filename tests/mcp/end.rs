@@ -7,7 +7,7 @@ use sandpen_tests::random::Random;
 use sandpen_tests::{Result, cgroups, processes};
 use serde_json::json;
 
-use crate::wire::{PATIENCE, Wire};
+use sandpen_tests::wire::{PATIENCE, Wire};
 
 /// What is promised.
 const LIMIT: Duration = Duration::from_secs(5);

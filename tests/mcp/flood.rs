@@ -6,7 +6,7 @@ use std::time::Duration;
 use sandpen_tests::Result;
 use serde_json::json;
 
-use crate::wire::Wire;
+use sandpen_tests::wire::Wire;
 
 /// What a job keeps of its two streams.
 const KEPT_KIB: u64 = 1024;

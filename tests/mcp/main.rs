@@ -7,7 +7,6 @@ mod cancel;
 mod crowd;
 mod end;
 mod flood;
-mod wire;
 
 use std::process::ExitCode;
 

@@ -17,6 +17,7 @@ pub mod random;
 #[cfg(feature = "weaken")]
 pub mod server;
 pub mod table;
+pub mod wire;
 
 use std::fmt;
 

@@ -8,8 +8,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sandpen_tests::program::{Program, built};
-use sandpen_tests::{Result, Trouble, processes};
+use crate::program::{Program, built};
+use crate::{Result, Trouble, processes};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -36,8 +36,13 @@ impl Wire {
         let place = tempfile::Builder::new().prefix("sandpen-mcp-").tempdir()?;
         let mut command = Command::new(built("sandpen")?);
         command.arg("--state-dir").arg(place.path().join("state")).arg("mcp");
+        Self::by(&mut command, place)
+    }
+
+    /// With a command that speaks MCP on its streams. What it logs is written to `stderr` in `place`.
+    pub fn by(command: &mut Command, place: TempDir) -> Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut program = Program::start(&mut command, &place.path().join("stderr"))?;
+        let mut program = Program::start(command, &place.path().join("stderr"))?;
         let stdin = program.child.stdin.take();
         let stdout = BufReader::new(program.child.stdout.take().ok_or("the server has no output")?);
         let (sender, incoming) = mpsc::channel();
@@ -171,6 +176,15 @@ impl Wire {
 
     pub fn end_within(&mut self, limit: Duration) -> Result<ExitStatus> {
         self.program.wait_within(limit)
+    }
+
+    /// What the server wrote to its log.
+    pub fn log(&self) -> String {
+        self.program.log()
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.program.child.id()
     }
 
     /// The directory that the server was given.
