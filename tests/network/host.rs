@@ -1,49 +1,49 @@
 //! The host's side: the checks, and how they look at the outside.
 
-use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Instant;
 
 use sandpen_tests::Result;
-use sandpen_tests::probe::Findings;
 use sandpen_tests::table::{Table, Verdict};
 
-use crate::world::oracle::Oracle;
+use crate::check::{Check, judge};
+use crate::scene::Scene;
+use crate::world::FIRST_PORT;
 use crate::world::places::{Kind, PLACES};
 use crate::world::visits::VisitKind;
+use crate::{greeting, inbound, names, spellings, walls};
 
 pub const ARGUMENT: &str = "--be-the-host";
 
-pub struct Scene {
-    pub directory: PathBuf,
-    pub oracle: Oracle,
+fn checks() -> Vec<&'static dyn Check> {
+    [walls::CHECKS, names::CHECKS, spellings::CHECKS, greeting::CHECKS, inbound::CHECKS].concat()
 }
 
 pub async fn run(arguments: &[String]) -> Result<ExitCode> {
-    let [directory, _wanted @ ..] = arguments else { return Err("no directory is given".into()) };
-    let directory = PathBuf::from(directory);
-    let scene = Scene { oracle: Oracle::of(&directory), directory };
+    let [directory, wanted @ ..] = arguments else { return Err("no directory is given".into()) };
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|begin| name.starts_with(begin.as_str()));
+    let scene = Scene::start(Path::new(directory)).await?;
     let mut table = Table::titled("network checks, engine native");
+    let started = Instant::now();
     match stands(&scene) {
-        Ok(()) => table.add("the world stands", Verdict::Pass, "", Duration::ZERO),
-        Err(trouble) => table.add("the world stands", Verdict::Fail, &trouble.to_string(), Duration::ZERO),
+        Ok(()) => table.add("the world stands", Verdict::Pass, "every place is in the host's reach", started.elapsed()),
+        Err(trouble) => table.add("the world stands", Verdict::Fail, &trouble.to_string(), started.elapsed()),
+    }
+    for check in checks().iter().filter(|check| is_wanted(check.about().id)) {
+        judge(*check, &scene, &mut table).await;
     }
     Ok(table.finish())
 }
 
 /// Every place must be in the host's reach, or that a sandbox does not reach it would prove nothing.
 fn stands(scene: &Scene) -> Result<()> {
-    let place = tempfile::tempdir()?;
-    let probe = sandpen_tests::lab::probe_on_host(place.path())?;
-    let mut command = Command::new(probe);
-    command.arg("fetch").stdin(Stdio::null());
-    for place in PLACES.iter().filter(|place| place.kind != Kind::Host) {
-        for address in place.addresses {
-            command.arg(address.to_string()).arg("7000");
-        }
-    }
-    let output = command.output()?;
-    let findings = Findings::parse(&String::from_utf8_lossy(&output.stdout));
+    let others = PLACES.iter().filter(|place| place.kind != Kind::Host);
+    let addresses: Vec<String> = others.flat_map(|place| place.addresses).map(ToString::to_string).collect();
+    let port = FIRST_PORT.to_string();
+    let words = addresses.iter().flat_map(|address| [address.as_str(), &port]);
+    let arguments: Vec<&str> = ["fetch"].into_iter().chain(words).collect();
+    let findings = scene.probe_on_host(&arguments, "")?;
     let unreached: Vec<String> = findings
         .0
         .iter()
@@ -51,8 +51,8 @@ fn stands(scene: &Scene) -> Result<()> {
         .map(|(place, answer)| format!("{place}: {answer}"))
         .collect();
     let came = scene.oracle.visits()?.iter().filter(|visit| visit.kind == VisitKind::Connection).count();
-    if unreached.is_empty() && came == findings.0.len() {
+    if unreached.is_empty() && came == addresses.len() {
         return Ok(());
     }
-    Err(format!("{came} of {} came: {}", findings.0.len(), unreached.join("; ")).into())
+    Err(format!("{came} of {} came: {}", addresses.len(), unreached.join("; ")).into())
 }

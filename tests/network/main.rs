@@ -4,8 +4,15 @@
 //! begins is the outside and must be root; the checks run in another that lives as the host, as root or as the user that
 //! `SANDPEN_TEST_USER` names.
 
+mod check;
+mod greeting;
 mod host;
+mod inbound;
+mod names;
+mod scene;
+mod spellings;
 mod stand;
+mod walls;
 mod world;
 
 use std::process::ExitCode;

@@ -7,7 +7,9 @@ pub mod authority;
 pub mod namespace;
 pub mod oracle;
 pub mod places;
+pub mod repository;
 pub mod resolver;
+pub mod search;
 pub mod visits;
 pub mod web;
 
@@ -51,6 +53,7 @@ impl World {
         write_settings(directory.path(), &authority)?;
         let files = directory.path().join("files");
         fs::create_dir(&files)?;
+        repository::make(&files)?;
         let visits = Visits::default();
         let web = Web { visits: visits.clone(), authority, files };
         for (port, speaks) in

@@ -41,6 +41,7 @@ const MAY_BE_MISSING: &[Layer] = &[
 
 pub struct Lab {
     pub engine: Arc<NativeEngine>,
+    pub gateway: Arc<Gateway>,
     pub instance: InstanceId,
     pub without: BTreeSet<Layer>,
     state: Arc<TempDir>,
@@ -54,29 +55,32 @@ impl Lab {
 
     /// With so many sandboxes made ahead of each kind that was asked for.
     pub async fn with_spares(without: &[Layer], spares: usize) -> Result<Self> {
-        let missing = match MISSING.get() {
-            Some(missing) => missing.clone(),
-            None => {
-                let found = find_missing().await?;
-                MISSING.get_or_init(|| found).clone()
-            }
-        };
-        Self::with(&missing, without, spares).await
+        Self::with(&known_missing().await?, without, spares, GatewaySettings::default()).await
     }
 
-    async fn with(allow_missing: &BTreeSet<Layer>, without: &[Layer], spares: usize) -> Result<Self> {
+    /// With a gateway of its own settings.
+    pub async fn with_gateway(without: &[Layer], settings: GatewaySettings) -> Result<Self> {
+        Self::with(&known_missing().await?, without, 0, settings).await
+    }
+
+    async fn with(
+        allow_missing: &BTreeSet<Layer>,
+        without: &[Layer],
+        spares: usize,
+        settings: GatewaySettings,
+    ) -> Result<Self> {
         let state = shared_state()?;
         let instance = InstanceId::random()?;
         let without: BTreeSet<Layer> = without.iter().copied().collect();
-        let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
+        let gateway = Arc::new(Gateway::new(settings));
         let engine = NativeEngine::start(NativeConfig {
             allow_missing: allow_missing.clone(),
             spares,
             without: without.clone(),
-            ..NativeConfig::new(state.path().to_owned(), instance.clone(), gateway)
+            ..NativeConfig::new(state.path().to_owned(), instance.clone(), gateway.clone())
         })
         .await?;
-        Ok(Self { engine: Arc::new(engine), instance, without, state, probe: probe_bytes()? })
+        Ok(Self { engine: Arc::new(engine), gateway, instance, without, state, probe: probe_bytes()? })
     }
 
     pub fn state_dir(&self) -> &Path {
@@ -173,8 +177,16 @@ pub fn missing() -> BTreeSet<Layer> {
     MISSING.get().cloned().unwrap_or_default()
 }
 
+async fn known_missing() -> Result<BTreeSet<Layer>> {
+    if let Some(missing) = MISSING.get() {
+        return Ok(missing.clone());
+    }
+    let found = find_missing().await?;
+    Ok(MISSING.get_or_init(|| found).clone())
+}
+
 async fn find_missing() -> Result<BTreeSet<Layer>> {
-    let complete = Lab::with(&BTreeSet::new(), &[], 0).await?;
+    let complete = Lab::with(&BTreeSet::new(), &[], 0, GatewaySettings::default()).await?;
     let id = SandboxId::random()?;
     match complete.engine.create(&id, &SandboxSpec::new(Owner::local())).await {
         Ok(()) => {
@@ -187,7 +199,7 @@ async fn find_missing() -> Result<BTreeSet<Layer>> {
         Err(error) => return Err(error.into()),
     }
     drop(complete);
-    let lenient = Lab::with(&MAY_BE_MISSING.iter().copied().collect(), &[], 0).await?;
+    let lenient = Lab::with(&MAY_BE_MISSING.iter().copied().collect(), &[], 0, GatewaySettings::default()).await?;
     lenient.engine.create(&id, &SandboxSpec::new(Owner::local())).await?;
     let missing = lenient.engine.isolation(&id).await?.missing();
     lenient.engine.destroy(&id).await?;

@@ -15,6 +15,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("resources.c", include_str!("../escape/probe/resources.c")),
     ("network.c", include_str!("../escape/probe/network.c")),
     ("fetch.c", include_str!("../escape/probe/fetch.c")),
+    ("listen.c", include_str!("../escape/probe/listen.c")),
 ];
 
 /// Compiles the probe into `directory` and answers where it is.

@@ -60,7 +60,7 @@ static const struct {
     {"eat", eat},               {"fill", fill},               {"inodes", inodes},
     {"open-files", open_files}, {"kernel-objects", kernel_objects}, {"flood", flood},
     {"spin", spin},             {"network", network},         {"connect", connect_to},
-    {"fetch", fetch},
+    {"fetch", fetch},           {"visitors", wait_for_visitors}, {"take-ports", take_ports},
 };
 
 int main(int count, char **arguments)

@@ -37,4 +37,4 @@ command canary, descriptors, writable, links, hardlinks, ids, kernel_files;
 command signals, peers, watch, terminal, hold, again, sacrifice, tree, environment;
 command calls, refuse;
 command forks, threads, eat, fill, inodes, open_files, kernel_objects, flood, spin;
-command network, connect_to, fetch;
+command network, connect_to, fetch, wait_for_visitors, take_ports;

@@ -12,6 +12,7 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
 use super::namespace::Namespace;
+use super::search::{self, Needles};
 use super::visits::{Visit, VisitKind, Visits};
 
 const SOCKET: &str = "oracle";
@@ -38,8 +39,9 @@ async fn converse(stream: UnixStream, visits: Visits, outside: Namespace) {
     let mut lines = tokio::io::BufReader::new(reader).lines();
     while let Ok(Some(line)) = lines.next_line().await {
         let answer = match line.split_once(' ') {
-            None => Value::Array(visits.take().iter().map(Visit::to_json).collect()),
-            Some((_, address)) => json!(address.parse().is_ok_and(|address| dial(&outside, address))),
+            Some(("dial", address)) => json!(address.parse().is_ok_and(|address| dial(&outside, address))),
+            Some(("search", request)) => tokio::task::block_in_place(|| search(request)),
+            Some(_) | None => Value::Array(visits.take().iter().map(Visit::to_json).collect()),
         };
         if writer.write_all(format!("{answer}\n").as_bytes()).await.is_err() {
             return;
@@ -50,6 +52,21 @@ async fn converse(stream: UnixStream, visits: Visits, outside: Namespace) {
 fn dial(outside: &Namespace, address: SocketAddr) -> bool {
     let connect = move || std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)).map(drop);
     outside.enter(connect).is_ok()
+}
+
+fn search(request: &str) -> Value {
+    let request: Value = serde_json::from_str(request).unwrap_or_default();
+    let needles = Needles::of(request["value"].as_str().unwrap_or_default());
+    let numbers = request["processes"].as_array().into_iter().flatten().filter_map(Value::as_u64);
+    let pids: Vec<u32> = numbers.filter_map(|pid| pid.try_into().ok()).collect();
+    let paths = |key: &str| -> Vec<PathBuf> {
+        request[key].as_array().into_iter().flatten().filter_map(Value::as_str).map(PathBuf::from).collect()
+    };
+    let mut found = search::in_processes(&pids, &needles);
+    for directory in paths("directories") {
+        search::in_directory(&directory, &paths("except"), &needles, &mut found);
+    }
+    json!({"places": found.places, "bytes": found.bytes, "processes": found.processes})
 }
 
 /// The asking end.
@@ -83,9 +100,23 @@ impl Oracle {
         Ok(self.ask(&format!("dial {address}"))? == true)
     }
 
+    /// Where a value is found in the memory, the environment, the arguments and the files of these processes, and below
+    /// these directories. `except` are the files that may have it.
+    pub fn search(&self, value: &str, pids: &[u32], directories: &[&Path], except: &[&Path]) -> Result<Vec<String>> {
+        let request = json!({"value": value, "processes": pids, "directories": directories, "except": except});
+        let answer = self.ask(&format!("search {request}"))?;
+        let places = answer["places"].as_array().ok_or("the search says nothing")?;
+        if answer["processes"].as_u64() < Some(pids.len() as u64) {
+            return Err(
+                format!("the memory of only {} of {} processes was read", answer["processes"], pids.len()).into()
+            );
+        }
+        Ok(places.iter().filter_map(|place| place.as_str().map(str::to_owned)).collect())
+    }
+
     fn ask(&self, what: &str) -> Result<Value> {
         let mut connection = Connection::connect(self.directory.join(SOCKET))?;
-        connection.set_read_timeout(Some(Duration::from_secs(20)))?;
+        connection.set_read_timeout(Some(Duration::from_secs(60)))?;
         writeln!(connection, "{what}")?;
         let mut line = String::new();
         BufReader::new(connection).read_line(&mut line)?;

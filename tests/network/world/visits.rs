@@ -20,17 +20,20 @@ pub struct Visit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VisitKind {
     Connection,
+    /// The first message of a TLS client: the text is the name in it.
+    Greeting,
     Request,
     Datagram,
     Question,
 }
 
 impl VisitKind {
-    const ALL: [Self; 4] = [Self::Connection, Self::Request, Self::Datagram, Self::Question];
+    const ALL: [Self; 5] = [Self::Connection, Self::Greeting, Self::Request, Self::Datagram, Self::Question];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Connection => "connection",
+            Self::Greeting => "greeting",
             Self::Request => "request",
             Self::Datagram => "datagram",
             Self::Question => "question",

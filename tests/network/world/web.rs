@@ -13,10 +13,11 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use rustls::server::Acceptor;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 
 use super::authority::Authority;
 use super::places;
@@ -57,7 +58,10 @@ impl Web {
             Speaks::Http => self.converse(stream, local).await,
             Speaks::Https => {
                 let Some(config) = self.authority.configs.get(places::at(local.ip())) else { return };
-                if let Ok(stream) = TlsAcceptor::from(config.clone()).accept(stream).await {
+                let Ok(greeted) = LazyConfigAcceptor::new(Acceptor::default(), stream).await else { return };
+                let said = greeted.client_hello().server_name().unwrap_or_default().to_owned();
+                self.visits.add(local, VisitKind::Greeting, said);
+                if let Ok(stream) = greeted.into_stream(config.clone()).await {
                     self.converse(stream, local).await;
                 }
             }
