@@ -16,6 +16,9 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("useradd", "passwd", "no ordinary user can be made for the runs without privilege"),
     ("python3", "python3-minimal", "behaviour that needs an interpreter is skipped"),
     ("npm", "npm", "MCP clients that run on Node are skipped"),
+    ("ip", "iproute2", "no network can be made for the checks of what sandboxes reach"),
+    ("curl", "curl ca-certificates", "what sandboxes do with curl is skipped"),
+    ("git", "git", "what sandboxes do with Git is skipped"),
     ("bwrap", "bubblewrap", "speed is not compared with bubblewrap"),
 ];
 

@@ -11,10 +11,12 @@ use crate::process::{is_installed, is_root};
 use crate::root;
 use crate::stage::{Counting, Tally, run};
 
+mod network;
+
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a stage was able to do: count, or say why it could not run here.
-enum Outcome {
+pub enum Outcome {
     Ran(Tally),
     Skipped(String),
 }
@@ -41,6 +43,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "clients", run: mcp_clients },
     Stage { name: "escape", run: |_| weakened("escape") },
     Stage { name: "escape-ordinary-user", run: escape_ordinary_user },
+    Stage { name: "network", run: |_| network::as_root() },
+    Stage { name: "network-ordinary-user", run: |machine| network::as_ordinary_user(&machine.user) },
     Stage { name: "cycles", run: |_| weakened("cycles") },
     Stage { name: "crash", run: |_| weakened("crash") },
     Stage { name: "fuzz", run: fuzz },
@@ -237,7 +241,7 @@ fn as_ordinary_user(machine: &Machine, what: &[&str]) -> Outcome {
     let groups = Delegated::to(user);
     let mut sum = Tally::default();
     for program in programs {
-        let place = match Place::new(user, &program) {
+        let place = match Place::new(user, &[&program]) {
             Ok(place) => place,
             Err(error) => {
                 println!("the test program cannot be copied: {error}");
@@ -251,7 +255,7 @@ fn as_ordinary_user(machine: &Machine, what: &[&str]) -> Outcome {
         let mut command = Command::new("sh");
         command
             .args(["-c", script, "sh", &user.uid.to_string(), &user.gid.to_string()])
-            .arg(&place.program)
+            .arg(place.program(&program))
             .args(&groups.directories)
             .current_dir(&place.directory)
             .env_clear()
@@ -270,27 +274,32 @@ fn as_ordinary_user(machine: &Machine, what: &[&str]) -> Outcome {
     Outcome::Ran(sum)
 }
 
-/// A directory of the ordinary user with one test program in it, removed when dropped.
+/// A directory of the ordinary user with test programs in it, removed when dropped.
 struct Place {
     directory: PathBuf,
-    program: PathBuf,
 }
 
 impl Place {
-    fn new(user: &TestUser, program: &Path) -> std::io::Result<Self> {
-        let name = program.file_name().expect("a test program has a name");
+    fn new(user: &TestUser, programs: &[&Path]) -> std::io::Result<Self> {
         let directory = std::env::temp_dir().join(format!("sandpen-xtask-{}", std::process::id()));
         if directory.exists() {
             fs::remove_dir_all(&directory)?;
         }
         fs::create_dir(&directory)?;
-        let place = Self { program: directory.join(name), directory };
-        fs::copy(program, &place.program)?;
-        for file in [&place.directory, &place.program] {
-            fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
+        let place = Self { directory };
+        for program in programs {
+            let copy = place.program(program);
+            fs::copy(program, &copy)?;
+            fs::set_permissions(copy, fs::Permissions::from_mode(0o755))?;
         }
+        fs::set_permissions(&place.directory, fs::Permissions::from_mode(0o755))?;
         std::os::unix::fs::chown(&place.directory, Some(user.uid), Some(user.gid))?;
         Ok(place)
+    }
+
+    /// Where the copy of a program is.
+    fn program(&self, original: &Path) -> PathBuf {
+        self.directory.join(original.file_name().expect("a test program has a name"))
     }
 }
 

@@ -1,0 +1,68 @@
+//! The stages of what sandboxes reach. Their program is root even when the checks are not: only root can make the world
+//! around them.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::{MINUTE, Outcome, PRODUCT, Place, build, cargo};
+use crate::prepare::{Delegated, TestUser};
+use crate::process::{is_installed, is_root};
+use crate::root;
+use crate::stage::{Counting, Tally, run};
+
+const PROGRAM: &[&str] = &["--package", "sandpen-tests", "--features", "weaken", "--test", "network"];
+
+pub fn as_root() -> Outcome {
+    on_program(|program| run(&mut Command::new(program), Counting::ResultLines, 10 * MINUTE))
+}
+
+pub fn as_ordinary_user(user: &Result<TestUser, String>) -> Outcome {
+    let user = match user {
+        Ok(user) => user,
+        Err(why) => return Outcome::Skipped(why.clone()),
+    };
+    on_program(|program| {
+        let product = root().join("target/debug/sandpen");
+        let place = match Place::new(user, &[program, &product]) {
+            Ok(place) => place,
+            Err(error) => {
+                println!("the test program cannot be copied: {error}");
+                return Tally::FAILED;
+            }
+        };
+        let groups = Delegated::to(user);
+        let names: Vec<String> = groups.directories.iter().map(|group| group.display().to_string()).collect();
+        let mut command = Command::new(place.program(program));
+        command
+            .current_dir(&place.directory)
+            .env("TMPDIR", &place.directory)
+            .env("SANDPEN_TEST_USER", format!("{}:{}", user.uid, user.gid))
+            .env("SANDPEN_TEST_GROUPS", names.join(" "))
+            .env("SANDPEN_TEST_PRODUCT", place.program(&product));
+        if groups.directories.is_empty() {
+            command.env("SANDPEN_TEST_ALLOW_MISSING", "memory-limit,process-limit,cpu-limit");
+        }
+        run(&mut command, Counting::ResultLines, 10 * MINUTE)
+    })
+}
+
+/// Builds the product as it is, and then the program with walls that can be taken away: never both at once.
+fn on_program(then: impl FnOnce(&Path) -> Tally) -> Outcome {
+    if !is_root() {
+        return Outcome::Skipped("only root can make the network that the checks need".to_owned());
+    }
+    if let Some(missing) = ["cc", "ip", "nsenter", "unshare", "setpriv"].iter().find(|name| !is_installed(name)) {
+        return Outcome::Skipped(format!("{missing} is not installed"));
+    }
+    let mut product = cargo(&["build", "--package", "sandpen"]);
+    if run(product.args(PRODUCT), Counting::ExitCode, 15 * MINUTE) == Tally::FAILED {
+        return Outcome::Ran(Tally::FAILED);
+    }
+    match build(PROGRAM) {
+        Ok(programs) => Outcome::Ran(programs.first().map_or(Tally::FAILED, |program| then(program))),
+        Err(why) => {
+            println!("{why}");
+            Outcome::Ran(Tally::FAILED)
+        }
+    }
+}
