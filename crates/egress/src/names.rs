@@ -41,19 +41,15 @@ pub(crate) struct Synthetic {
 }
 
 impl Names {
+    /// The first address is a random one: after a restart of the server, what programs kept from before leads nowhere,
+    /// most likely, rather than to another name.
     pub fn new() -> Self {
-        Self::with_room(MOST_NAMES)
+        let start = getrandom::u32().unwrap_or(0) % (V4_LAST - V4_FIRST + 1);
+        Self::with_room(MOST_NAMES, V4_FIRST + start)
     }
 
-    fn with_room(most: usize) -> Self {
-        Self {
-            addresses: HashMap::new(),
-            entries: HashMap::new(),
-            by_use: BTreeMap::new(),
-            uses: 0,
-            next: V4_FIRST,
-            most,
-        }
+    fn with_room(most: usize, next: u32) -> Self {
+        Self { addresses: HashMap::new(), entries: HashMap::new(), by_use: BTreeMap::new(), uses: 0, next, most }
     }
 
     /// The addresses of a name, now and for as long as it is in use.
@@ -139,7 +135,7 @@ mod tests {
 
     #[test]
     fn addresses_that_were_not_given_lead_nowhere() {
-        let mut names = Names::new();
+        let mut names = Names::with_room(9, V4_FIRST);
         let given = names.give(&name(0));
         let beside = Ipv6Addr::from_bits(given.v6.to_bits() | 1 << 32);
         for address in ["198.18.0.1", "198.18.1.1", "198.19.255.255", "8.8.8.8", "::", "fd73:616e:6470:656e::"] {
@@ -158,7 +154,7 @@ mod tests {
 
     #[test]
     fn room_is_bounded_and_the_least_used_goes_first() {
-        let mut names = Names::with_room(3);
+        let mut names = Names::with_room(3, V4_LAST);
         let given: Vec<Synthetic> = (0..3).map(|index| names.give(&name(index))).collect();
         names.find(given[0].v4.into());
         names.give(&name(3));

@@ -53,6 +53,41 @@ async fn one_connection_carries_requests_to_several_hosts() {
 }
 
 #[tokio::test]
+async fn an_answer_without_a_body_keeps_its_length() {
+    let lab = lab("localhost:*", settings());
+    let port = serve(|mut stream| async move {
+        let mut head = [0; 4];
+        stream.read_exact(&mut head).await.unwrap();
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n").await.unwrap();
+        crate::support::echo(stream).await;
+    })
+    .await;
+    let request = format!("HEAD http://localhost:{port}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer = ask(lab.proxy, request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("Content-Length: 1234\r\n"), "{answer}");
+    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
+}
+
+#[tokio::test]
+async fn a_body_that_waits_to_be_asked_for_is_asked_for() {
+    let lab = lab("localhost:*", settings());
+    let port = serve(mirror).await;
+    let mut stream = TcpStream::connect(lab.proxy).await.unwrap();
+    let head = format!(
+        "POST http://localhost:{port}/ HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    while !answer.starts_with(b"HTTP/1.1 100 Continue\r\n\r\n") {
+        assert!(soon(stream.read_buf(&mut answer)).await.unwrap() > 0);
+    }
+    stream.write_all(b"body").await.unwrap();
+    while !answer.windows(15).any(|window| window == b"HTTP/1.1 200 OK") {
+        assert!(soon(stream.read_buf(&mut answer)).await.unwrap() > 0);
+    }
+}
+
+#[tokio::test]
 async fn bodies_are_streamed_in_both_directions() {
     let lab = lab("localhost:*", settings());
     // Sends each piece of the body back as soon as it came: works only if nobody waits for the end of it.

@@ -100,7 +100,8 @@ async fn a_host_that_is_down_is_not_a_refusal() {
 async fn the_resolver_answers_allowed_names_and_no_others() {
     let lab = lab("localhost:*", settings());
     let answer = question(&lab, "localhost").await;
-    assert_eq!((code(&answer), &answer[answer.len() - 4..answer.len() - 2]), (0, &[198, 18][..]), "{answer:?}");
+    assert_eq!(code(&answer), 0);
+    assert!(matches!(answer[answer.len() - 4..], [198, 18 | 19, _, _]), "{answer:?}");
     assert_eq!(answer, question(&lab, "localhost").await, "a name keeps its address");
     let answer = question(&lab, "secret-data.evil.example").await;
     assert_eq!(code(&answer), 3);
