@@ -4,6 +4,7 @@
 
 mod archive;
 mod bytes;
+mod gateway;
 mod ledger;
 mod path;
 mod plan;
@@ -11,6 +12,7 @@ mod seccomp;
 mod wire;
 
 pub use archive::archive;
+pub use gateway::gateway;
 pub use ledger::ledger;
 pub use path::guest_path;
 pub use plan::plan;
@@ -32,4 +34,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "seccomp", run: seccomp, seeds: seccomp::SEEDS },
     Target { name: "archive", run: archive, seeds: archive::SEEDS },
     Target { name: "wire", run: wire, seeds: wire::SEEDS },
+    Target { name: "gateway", run: gateway, seeds: gateway::SEEDS },
 ];

@@ -91,7 +91,7 @@ async fn connect(
 }
 
 /// `HOST:PORT`, where an IPv6 address stands in brackets.
-fn destination(authority: &str) -> Option<(Host, u16)> {
+pub(crate) fn destination(authority: &str) -> Option<(Host, u16)> {
     let (host, port) = authority.rsplit_once(':')?;
     let port = port.parse().ok().filter(|port| *port != 0 && !authority.ends_with(&format!(":+{port}")))?;
     if host.contains(':') && !host.starts_with('[') {

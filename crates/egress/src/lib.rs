@@ -14,6 +14,8 @@ mod dns;
 mod door;
 mod explicit;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod grant;
 mod hello;
