@@ -7,7 +7,9 @@ use clap::builder::styling::Styles;
 use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
-use crate::commands::{bench, completions, cp, create, doctor, exec, logs, man, mcp, ps, run, serve, stop, tools};
+use crate::commands::{
+    bench, completions, cp, create, doctor, exec, logs, man, mcp, ps, run, secret, serve, stop, tools,
+};
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
@@ -73,6 +75,7 @@ impl Cli {
             | Command::Ps(_)
             | Command::Logs(_)
             | Command::Stop(_)
+            | Command::Secret(_)
             | Command::Doctor(_)
             | Command::Bench(_)
             | Command::Completions(_)
@@ -106,6 +109,7 @@ pub enum Command {
     Ps(ps::Arguments),
     Logs(logs::Arguments),
     Stop(stop::Arguments),
+    Secret(secret::Arguments),
     Mcp(mcp::Arguments),
     Serve(serve::Arguments),
     Tools(tools::Arguments),
@@ -125,6 +129,7 @@ impl Command {
             Self::Ps(arguments) => ps::run(arguments, config),
             Self::Logs(arguments) => logs::run(arguments, config),
             Self::Stop(arguments) => stop::run(arguments, config),
+            Self::Secret(arguments) => secret::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Tools(arguments) => tools::run(arguments, config),
             Self::Serve(arguments) => serve::run(arguments, config),
@@ -144,6 +149,7 @@ impl Command {
             | Self::Ps(_)
             | Self::Logs(_)
             | Self::Stop(_)
+            | Self::Secret(_)
             | Self::Mcp(_)
             | Self::Tools(_)
             | Self::Serve(_)

@@ -13,6 +13,7 @@ pub mod man;
 pub mod mcp;
 pub mod ps;
 pub mod run;
+pub mod secret;
 pub mod serve;
 pub mod stop;
 pub mod tools;

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, stdin};
 use std::os::fd::AsFd;
 
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use sandbox::TerminalSize;
 
 /// Raw until dropped: every key goes to the program, which has a terminal of its own to interpret it.
@@ -24,6 +24,30 @@ impl RawTerminal {
 }
 
 impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
+    }
+}
+
+/// Does not show what is typed, until dropped.
+#[derive(Debug)]
+pub struct SilentTerminal {
+    before: Termios,
+}
+
+impl SilentTerminal {
+    /// `None` when stdin is not a terminal.
+    pub fn enter() -> Option<Self> {
+        let before = tcgetattr(stdin()).ok()?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        // What was typed ahead was shown, and may not be meant as the answer.
+        tcsetattr(stdin(), OptionalActions::Flush, &silent).ok()?;
+        Some(Self { before })
+    }
+}
+
+impl Drop for SilentTerminal {
     fn drop(&mut self) {
         let _ = tcsetattr(stdin(), OptionalActions::Now, &self.before);
     }
