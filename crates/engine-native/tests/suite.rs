@@ -5,6 +5,8 @@
 //! shown as ignored.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use std::time::Duration;
 use egress::{Gateway, GatewaySettings};
 use engine_native::{NativeConfig, NativeEngine};
 use libtest_mimic::{Arguments, Trial};
-use sandbox::engine::testsuite;
+use sandbox::engine::testsuite::{self, Case, Needs, Outside};
 use sandbox::{Engine, InstanceId, Layer, Owner, SandboxId, SandboxSpec};
 
 fn main() -> ExitCode {
@@ -22,27 +24,26 @@ fn main() -> ExitCode {
         allowed.split(',').filter(|name| !name.is_empty()).map(|name| name.parse().expect("a layer")).collect();
     // One store of images for all: finding the host's interpreters takes longer than all behaviours together.
     let state = tempfile::tempdir().expect("a temporary directory");
-    let state_dir = state.path().join("state");
+    let name = own_name();
+    if name.is_none() {
+        println!("the hosts file has no name for this machine but localhost: behaviours with a network are ignored");
+    }
     let ways = [("", 0), ("spare::", 2)];
     let trials = ways.into_iter().flat_map(|(prefix, spares)| {
-        let (state_dir, allow_missing) = (state_dir.clone(), allow_missing.clone());
+        let host = TestHost {
+            state_dir: state.path().join("state"),
+            allow_missing: allow_missing.clone(),
+            spares,
+            name: name.clone(),
+        };
         testsuite::cases().into_iter().map(move |case| {
-            let (state_dir, allow_missing) = (state_dir.clone(), allow_missing.clone());
-            let lacking = case.name.contains("memory") && allow_missing.contains(&Layer::MemoryLimit);
+            let host = host.clone();
+            let lacking = case.name.contains("memory") && host.allow_missing.contains(&Layer::MemoryLimit)
+                || case.needs == Needs::Network && host.name.is_none();
             let name = format!("{prefix}{}", case.name);
             let run = move || {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-                runtime.block_on(async {
-                    let instance = InstanceId::random().expect("random numbers");
-                    let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
-                    let config =
-                        NativeConfig { allow_missing, spares, ..NativeConfig::new(state_dir, instance, gateway) };
-                    let engine = Arc::new(NativeEngine::start(config).await.expect("the engine starts"));
-                    if spares > 0 {
-                        have_spares(&engine).await;
-                    }
-                    case.run(engine).await;
-                });
+                runtime.block_on(run(case, &host));
                 Ok(())
             };
             Trial::test(name, run).with_ignored_flag(lacking)
@@ -51,10 +52,66 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
+#[derive(Clone)]
+struct TestHost {
+    state_dir: PathBuf,
+    allow_missing: BTreeSet<Layer>,
+    spares: usize,
+    name: Option<(String, IpAddr)>,
+}
+
+impl TestHost {
+    async fn engine(&self, settings: GatewaySettings) -> Arc<NativeEngine> {
+        let instance = InstanceId::random().expect("random numbers");
+        let config = NativeConfig {
+            allow_missing: self.allow_missing.clone(),
+            spares: self.spares,
+            ..NativeConfig::new(self.state_dir.clone(), instance, Arc::new(Gateway::new(settings)))
+        };
+        let engine = Arc::new(NativeEngine::start(config).await.expect("the engine starts"));
+        if self.spares > 0 {
+            have_spares(&engine).await;
+        }
+        engine
+    }
+}
+
+async fn run(case: Case, host: &TestHost) {
+    let Some((name, address)) = host.name.as_ref().filter(|_| case.needs == Needs::Network) else {
+        let engine = host.engine(GatewaySettings::default()).await;
+        return case.run(engine).await;
+    };
+    let listener = TcpListener::bind((*address, 0)).expect("a port");
+    let server = listener.local_addr().expect("an address");
+    Outside::serve(listener).expect("a server");
+    let settings = || GatewaySettings {
+        private_hosts: vec![format!("{name}:{}", server.port()).parse().expect("a rule")],
+        ..GatewaySettings::default()
+    };
+    let next = host.engine(settings()).await;
+    let outside = Outside { name: name.clone(), server, next };
+    case.run_with(host.engine(settings()).await, &outside).await;
+}
+
 /// The first sandbox of a kind asks for spares of it; they are there some milliseconds later.
 async fn have_spares(engine: &NativeEngine) {
     let id = SandboxId::random().expect("random numbers");
     engine.create(&id, &SandboxSpec::new(Owner::local())).await.expect("a sandbox");
     engine.destroy(&id).await.expect("its end");
     tokio::time::sleep(Duration::from_millis(100)).await;
+}
+
+/// A name of this machine that a sandbox's own hosts file does not have.
+fn own_name() -> Option<(String, IpAddr)> {
+    let hosts = std::fs::read_to_string(Path::new("/etc/hosts")).ok()?;
+    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let named = lines.flat_map(|line| {
+        let mut words = line.split_whitespace();
+        let address = words.next().and_then(|address| address.parse::<IpAddr>().ok());
+        words.map(move |name| (name.to_owned(), address))
+    });
+    named
+        .filter(|(name, _)| !name.contains("localhost") && !name.starts_with("ip6-") && name != "sandbox")
+        .filter_map(|(name, address)| Some((name, address?)))
+        .find(|(_, address)| TcpListener::bind((*address, 0)).is_ok())
 }

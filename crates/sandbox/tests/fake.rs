@@ -10,7 +10,7 @@ fn main() -> ExitCode {
     let trials = testsuite::cases().into_iter().map(|case| {
         let lacking = match case.needs {
             Needs::Nothing => false,
-            Needs::Kernel | Needs::Terminal => true,
+            Needs::Kernel | Needs::Terminal | Needs::Network => true,
         };
         let run = move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

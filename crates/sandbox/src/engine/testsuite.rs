@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 
+pub use network::Outside;
+
 mod execs;
 mod files;
 mod kernel;
 mod life;
 mod links;
+mod network;
 mod subject;
 mod tars;
 mod terminals;
@@ -24,7 +27,7 @@ pub struct Case {
     /// `group::behaviour`.
     pub name: &'static str,
     pub needs: Needs,
-    run: fn(Arc<dyn Engine>) -> CaseFuture,
+    run: fn(Arc<dyn Engine>, Option<&Outside>) -> CaseFuture,
 }
 
 /// What a case asks of an engine beyond the contract. One that lacks it skips the case by name, and says so.
@@ -34,6 +37,8 @@ pub enum Needs {
     /// Real processes, memory and signals.
     Kernel,
     Terminal,
+    /// A network that is held to what was given, and something outside: see [`Case::run_with`].
+    Network,
 }
 
 type CaseFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -44,7 +49,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Case {
     /// Panics when the engine does not keep the contract.
     pub async fn run(&self, engine: Arc<dyn Engine>) {
-        if tokio::time::timeout(PATIENCE, (self.run)(engine)).await.is_err() {
+        self.run_in_time((self.run)(engine, None)).await;
+    }
+
+    /// The same, for a case about networks.
+    pub async fn run_with(&self, engine: Arc<dyn Engine>, outside: &Outside) {
+        self.run_in_time((self.run)(engine, Some(outside))).await;
+    }
+
+    async fn run_in_time(&self, case: CaseFuture) {
+        if tokio::time::timeout(PATIENCE, case).await.is_err() {
             panic!("{} did not end within {PATIENCE:?}", self.name);
         }
     }
@@ -59,6 +73,7 @@ pub fn cases() -> Vec<Case> {
         tars::cases(),
         kernel::cases(),
         terminals::cases(),
+        network::cases(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -70,7 +85,7 @@ macro_rules! suite {
             vec![$($crate::engine::testsuite::Case {
                 name: concat!($group, "::", stringify!($name)),
                 needs: $crate::engine::testsuite::Needs::$needs,
-                run: |engine| Box::pin($name(engine)),
+                run: |engine, _| Box::pin($name(engine)),
             }),+]
         }
     };
