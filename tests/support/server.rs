@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use egress::{Gateway, GatewaySettings};
 use engine_native::{NativeConfig, NativeEngine, Reopen};
 use sandbox::{
-    ByteRange, Engine, ExecRequest, InstanceId, Layer, OnDisconnect, Owner, Persistence, SandboxId, SandboxSpec,
-    WriteOptions,
+    ByteRange, Engine, ExecRequest, InstanceId, Layer, Network, OnDisconnect, Owner, Persistence, SandboxId,
+    SandboxSpec, WriteOptions,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -128,7 +128,8 @@ async fn serve(state_dir: &Path, allow_missing: BTreeSet<Layer>, work: &Work) ->
 
 async fn persist(engine: &Arc<dyn Engine>) -> Result<()> {
     let id = SandboxId::random()?;
-    let spec = SandboxSpec { persistence: Persistence::Persistent, ..SandboxSpec::new(Owner::local()) };
+    let (persistence, network) = (Persistence::Persistent, "api.example.com".parse()?);
+    let spec = SandboxSpec { persistence, network, ..SandboxSpec::new(Owner::local()) };
     engine.create(&id, &spec).await?;
     let mut file = engine.files(&id).write(&guest("/workspace/kept")?, WriteOptions::default()).await?;
     file.write_all(b"kept").await?;
@@ -161,7 +162,9 @@ async fn reach(engine: &Arc<dyn Engine>, id: &SandboxId) -> Result<()> {
 /// Every kind of operation once, in one fresh sandbox.
 async fn use_one(engine: &Arc<dyn Engine>, variant: u64) -> Result<()> {
     let id = SandboxId::random()?;
-    engine.create(&id, &SandboxSpec::new(Owner::local())).await?;
+    // Nothing outside is asked for anything; what counts is that the way out is made.
+    let network = if variant % 2 == 1 { "api.example.com".parse()? } else { Network::None };
+    engine.create(&id, &SandboxSpec { network, ..SandboxSpec::new(Owner::local()) }).await?;
     let path = guest("/workspace/data")?;
     let mut file = engine.files(&id).write(&path, WriteOptions::default()).await?;
     file.write_all(&vec![7; 1 << (10 + variant % 12)]).await?;
