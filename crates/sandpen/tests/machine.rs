@@ -32,6 +32,7 @@ fn the_doctor_names_every_layer_language_and_engine() {
     let object = world.run(&["doctor", "--json"]).json();
     assert_eq!(object["layers"].as_array().unwrap().len(), sandbox::Layer::ALL.len());
     assert!(object["layers"][0]["available"].as_bool().unwrap());
+    assert!(object["network"]["available"].is_boolean(), "{}", object["network"]);
     assert_eq!(object["engines"][0]["engine"], "native");
     assert_eq!(object["engines"][0]["state"], "works");
     assert!(object["languages"].as_array().unwrap().iter().any(|language| language["language"] == "python"));

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use self::engines::EngineFinding;
 use self::languages::LanguageFinding;
+use self::network::NetworkFinding;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{self, ADVICE, BAD, BOLD, DIM, DOUBTFUL, GOOD};
@@ -15,6 +16,7 @@ use crate::wiring;
 
 mod engines;
 mod languages;
+mod network;
 
 /// Show what protects you on this machine, layer by layer
 ///
@@ -30,6 +32,7 @@ struct Findings {
     cgroups: String,
     privilege: String,
     layers: Vec<LayerFinding>,
+    network: NetworkFinding,
     languages: Vec<LanguageFinding>,
     engines: Vec<EngineFinding>,
 }
@@ -54,6 +57,7 @@ pub fn run(_: Arguments, config: Config) -> Result<Exit> {
         cgroups: report.cgroups,
         privilege: report.privilege,
         engines: engines::look(&config, whole),
+        network: network::look(&config, whole),
         languages: languages::look(&wiring::runners(&config)?),
         layers,
     };
@@ -91,9 +95,10 @@ fn render(findings: &Findings) -> String {
         machine.push([Cell::styled(what, DIM), value.into()]);
     }
     format!(
-        "{BOLD}Machine{BOLD:#}\n{}\n{BOLD}Isolation{BOLD:#}\n{}\n{BOLD}Languages{BOLD:#}\n{}\n{BOLD}Engines{BOLD:#}\n{}\n{}\n",
+        "{BOLD}Machine{BOLD:#}\n{}\n{BOLD}Isolation{BOLD:#}\n{}\n{BOLD}Network{BOLD:#}\n{}\n{BOLD}Languages{BOLD:#}\n{}\n{BOLD}Engines{BOLD:#}\n{}\n{}\n",
         machine.render(),
         render_layers(&findings.layers),
+        network::render(&findings.network),
         languages::render(&findings.languages),
         engines::render(&findings.engines),
         verdict(findings),
