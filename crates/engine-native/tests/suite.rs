@@ -11,11 +11,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egress::{Gateway, GatewaySettings};
+use egress::{Gateway, GatewaySettings, Secret, SecretValue, Vault};
 use engine_native::{NativeConfig, NativeEngine};
 use libtest_mimic::{Arguments, Trial};
 use sandbox::engine::testsuite::{self, Case, Needs, Outside};
-use sandbox::{Engine, InstanceId, Layer, Owner, SandboxId, SandboxSpec};
+use sandbox::{Engine, HostRule, InstanceId, Layer, Owner, SandboxId, SandboxSpec, SecretName};
 
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
@@ -84,12 +84,16 @@ async fn run(case: Case, host: &TestHost) {
     let listener = TcpListener::bind((*address, 0)).expect("a port");
     let server = listener.local_addr().expect("an address");
     Outside::serve(listener).expect("a server");
-    let settings = || GatewaySettings {
-        private_hosts: vec![format!("{name}:{}", server.port()).parse().expect("a rule")],
-        ..GatewaySettings::default()
+    let rule: HostRule = format!("{name}:{}", server.port()).parse().expect("a rule");
+    let secret: (SecretName, String) = ("SOME_TOKEN".parse().expect("a name"), "value-that-stays-outside".to_owned());
+    let settings = || {
+        let value = SecretValue::new(secret.1.clone()).expect("a value");
+        let mut vault = Vault::default();
+        vault.insert(Secret::new(secret.0.clone(), value, vec![rule.clone()], None).expect("a secret"));
+        GatewaySettings { private_hosts: vec![rule.clone()], vault, ..GatewaySettings::default() }
     };
     let next = host.engine(settings()).await;
-    let outside = Outside { name: name.clone(), server, next };
+    let outside = Outside { name: name.clone(), server, next, secret: secret.clone() };
     case.run_with(host.engine(settings()).await, &outside).await;
 }
 

@@ -55,8 +55,8 @@ pub trait Engine: Send + Sync + 'static {
     /// Make a sandbox and wait until it takes execs.
     ///
     /// Must fail when `id` exists (`AlreadyExists`), when a wall or a limit of `spec` cannot be enforced
-    /// (`Unsupported`), when a secret is unknown or its host is out of reach (`InvalidInput`), when the image cannot be used (`NotFound`, `InvalidInput`), when the host has no room
-    /// (`LimitExceeded`).
+    /// (`Unsupported`), when a secret is unknown (`NotFound`) or its host is out of reach (`InvalidInput`), when the
+    /// image cannot be used (`NotFound`, `InvalidInput`), when the host has no room (`LimitExceeded`).
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()>;
 
     /// End a sandbox and wait until nothing of it is left.

@@ -16,6 +16,7 @@ use crate::exec::ExecStatus;
 use crate::id::SandboxId;
 use crate::isolation::Layer;
 use crate::network::{Denial, Host, Network, NetworkActivity};
+use crate::secret::SecretName;
 use crate::spec::{Persistence, SandboxSpec};
 
 /// What cases about networks need beyond an engine.
@@ -26,6 +27,8 @@ pub struct Outside {
     /// Answers each line with "pong". Its port is the one that sandboxes may reach under `name`, because the operator
     /// allowed it.
     pub server: SocketAddr,
+    /// A secret for `name`, and its value.
+    pub secret: (SecretName, String),
     /// An engine on the same state as the one under test, as the next process would have it.
     pub next: Arc<dyn Engine>,
 }
@@ -90,7 +93,8 @@ network_suite! {
     without_a_network_there_is_nothing,
     what_happened_before_a_run_is_not_part_of_it,
     the_next_process_serves_it_too,
-    a_secret_without_a_network_is_refused,
+    a_secret_is_a_placeholder_inside,
+    a_secret_that_cannot_be_used_is_refused,
     a_create_that_is_dropped_leaves_nothing,
     it_is_reported,
     many_at_once,
@@ -254,12 +258,44 @@ async fn the_next_process_serves_it_too(engine: Arc<dyn Engine>, outside: Outsid
     assert!(!is_listed(&outside.next, &id).await);
 }
 
-async fn a_secret_without_a_network_is_refused(engine: Arc<dyn Engine>, _: Outside) {
-    let mut wanted = spec();
-    wanted.secrets.insert("TOKEN".parse().unwrap());
-    let id = SandboxId::random().unwrap();
-    assert_eq!(kind(engine.create(&id, &wanted).await), ErrorKind::InvalidInput);
-    assert!(!is_listed(&engine, &id).await);
+/// Of the value there is nothing, and what programs need to trust whoever puts it in is where the environment says. The
+/// next process finds the same.
+async fn a_secret_is_a_placeholder_inside(engine: Arc<dyn Engine>, outside: Outside) {
+    let (secret, value) = &outside.secret;
+    let mut wanted = outside.spec();
+    wanted.secrets.insert(secret.clone());
+    if engine.capabilities().await.unwrap().persistence {
+        wanted.persistence = Persistence::Persistent;
+    }
+    let sandbox = Subject::with(engine, wanted.clone()).await;
+    let script = format!("echo \"${secret}\"; grep -c BEGIN \"$SSL_CERT_FILE\"");
+    let shown = sandbox.says(&script).await;
+    let lines: Vec<&str> = shown.lines().collect();
+    assert!(lines[0].len() > 8 && lines[0] != value, "{shown}");
+    assert!(lines[1].parse::<u32>().unwrap() > 0, "{shown}");
+    assert!(!sandbox.says("env").await.contains(value.as_str()));
+    let id = sandbox.id.clone();
+    if wanted.persistence == Persistence::Persistent {
+        drop(sandbox);
+        let next = Subject { engine: Arc::clone(&outside.next), id: id.clone(), files: outside.next.files(&id) };
+        assert_eq!(next.says(&script).await, shown);
+    }
+    outside.next.destroy(&id).await.unwrap();
+}
+
+async fn a_secret_that_cannot_be_used_is_refused(engine: Arc<dyn Engine>, outside: Outside) {
+    let elsewhere = "elsewhere.example".parse().unwrap();
+    for (secret, network, refused) in [
+        (outside.secret.0.as_str(), Network::None, ErrorKind::InvalidInput),
+        (outside.secret.0.as_str(), elsewhere, ErrorKind::InvalidInput),
+        ("TOKEN_THAT_NOBODY_KNOWS", outside.network(), ErrorKind::NotFound),
+    ] {
+        let mut wanted = SandboxSpec { network, ..spec() };
+        wanted.secrets.insert(secret.parse().unwrap());
+        let id = SandboxId::random().unwrap();
+        assert_eq!(kind(engine.create(&id, &wanted).await), refused, "{secret}");
+        assert!(!is_listed(&engine, &id).await);
+    }
 }
 
 async fn a_create_that_is_dropped_leaves_nothing(engine: Arc<dyn Engine>, outside: Outside) {
