@@ -68,6 +68,8 @@ impl Launcher {
                 self.listeners.insert(pid, id);
             }
             Ok(Forked::Child) => {
+                // Whoever started us may have had the alarm ignored.
+                syscall::reset_signals();
                 syscall::end_after(PATIENCE_SECONDS);
                 syscall::exit_now(i32::from(self.serve_listen(id, &way).is_err()));
             }
