@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 
+pub mod audit;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Write};
+use std::process::Stdio;
+
 use serde_json::json;
 use support::{World, sandboxes_work};
 
@@ -96,4 +99,37 @@ fn a_server_offers_what_its_operator_allows() {
     assert!(words.contains("There is no network.") && !open, "{words}");
     let (words, open) = described(&["--json", "tools", "--max-network", "pypi.org"]);
     assert!(words.contains("for some or all of pypi.org") && open, "{words}");
+}
+
+#[test]
+fn the_audit_is_in_the_log_of_a_server_and_nowhere_else() {
+    if !sandboxes_work() {
+        return;
+    }
+    let world = World::new();
+    let lines = stderr_of_a_run(&world, "info");
+    for event in ["created", "exec_started", "exec_ended", "stopped"] {
+        assert!(lines.contains(&format!("event=\"{event}\"")), "{event} is not in {lines}");
+    }
+    assert!(!stderr_of_a_run(&world, "warn").contains("event="));
+}
+
+/// What a server writes that runs one command for one client.
+fn stderr_of_a_run(world: &World, level: &str) -> String {
+    let mut child = world.command(&["mcp", "--log", level]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let client = json!({ "name": "test", "version": "1" });
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client });
+    let run = json!({ "name": "run_command", "arguments": { "command": "true" } });
+    for message in [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": run }),
+    ] {
+        writeln!(stdin, "{message}").unwrap();
+    }
+    let mut answers = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(answers.any(|line| line.contains("\"id\":2")), "the server does not answer");
+    drop(stdin);
+    String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap()
 }

@@ -5,6 +5,7 @@ use std::io::IsTerminal;
 use clap::Args;
 use sandbox::Result;
 
+use crate::audit::Audit;
 use crate::cli::examples;
 use crate::config::flags::ServingFlags;
 use crate::config::{Config, Written};
@@ -44,12 +45,17 @@ pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
     let stdio = Stdio::take()?;
     wiring::block_on(async {
         let outlet = Outlet::new(&config)?;
+        let audit = Audit::start(&outlet.events);
         let adapter = setup::adapter(&config, &outlet, Callers::Local).await?;
         let served = stdio::serve(adapter.clone(), stdio).await;
         match served {
             // The launcher sees our end and clears everything away.
             Ok(Ending::Forced(signal)) => Ok(Exit::signal(signal)),
-            Ok(Ending::Orderly) => adapter.shut_down().await.map(|()| Exit::SUCCESS),
+            Ok(Ending::Orderly) => {
+                let ended = adapter.shut_down().await;
+                audit.finish().await;
+                ended.map(|()| Exit::SUCCESS)
+            }
             Err(error) => adapter.shut_down().await.and(Err(error)),
         }
     })

@@ -7,6 +7,7 @@ use sandbox::{Owner, Result, Signal};
 use serde::Serialize;
 use tokio::time::timeout;
 
+use crate::audit::Audit;
 use crate::cli::examples;
 use crate::config::flags::{HttpFlags, ServingFlags};
 use crate::config::{Config, Written};
@@ -65,6 +66,7 @@ pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
         let address = listener.local_addr().unwrap_or(config.http.listen);
         let outlet = Outlet::new(&config)?;
         outlet.gateway.protect(address);
+        let audit = Audit::start(&outlet.events);
         let adapter = setup::adapter(&config, &outlet, Callers::OfRequest).await?;
         let drain = Drain::default();
         let bodies = Bodies::new(config.http.max_body);
@@ -80,7 +82,11 @@ pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
         match ending {
             // The launcher sees our end and clears everything away.
             Ending::Forced(signal) => Ok(Exit::signal(signal)),
-            Ending::Orderly => adapter.shut_down().await.map(|()| Exit::SUCCESS),
+            Ending::Orderly => {
+                let ended = adapter.shut_down().await;
+                audit.finish().await;
+                ended.map(|()| Exit::SUCCESS)
+            }
         }
     })
 }

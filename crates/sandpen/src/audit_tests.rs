@@ -1,0 +1,141 @@
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use sandbox::{
+    Denial, ErrorKind, ExecOutcome, ExecStatus, ExecUsage, Limits, Network, NetworkActivity, Owner, SandboxId,
+    StopReason,
+};
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::*;
+
+/// All that was logged.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    fn take(&self) -> String {
+        String::from_utf8(std::mem::take(&mut *self.0.lock().unwrap())).unwrap()
+    }
+
+    /// What `work` writes to a log like that of a server.
+    fn of(work: impl FnOnce()) -> String {
+        let lines = Self::default();
+        let log = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
+        tracing::subscriber::with_default(log, work);
+        lines.take()
+    }
+}
+
+impl io::Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Lines {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+fn id() -> SandboxId {
+    "sb-7k2m9x4bqhtw3ecd".parse().unwrap()
+}
+
+fn event(kind: EventKind) -> Event {
+    Event { owner: Owner::local(), id: id(), kind }
+}
+
+fn every_kind() -> Vec<EventKind> {
+    let path = || "/workspace/a\nb".parse::<GuestPath>().unwrap();
+    let program = || "ev\u{1b}[2Jil\n2026-01-01 INFO forged".to_owned();
+    let (took, limits) = (Duration::from_millis(12), Limits::default());
+    let outcome =
+        ExecOutcome { status: ExecStatus::Exited(3), usage: ExecUsage::default(), network: NetworkActivity::default() };
+    vec![
+        EventKind::Created {
+            persistence: Persistence::Ephemeral,
+            limits,
+            network: Network::Internet,
+            secrets: ["API_KEY".parse().unwrap()].into(),
+            took,
+        },
+        EventKind::CreateRefused { kind: ErrorKind::Denied },
+        EventKind::CreateFailed { kind: ErrorKind::Internal },
+        EventKind::Adopted,
+        EventKind::ExecStarted { program: program() },
+        EventKind::ExecRefused { kind: ErrorKind::NotFound },
+        EventKind::ExecEnded { program: program(), outcome, stdout_bytes: 1, stderr_bytes: 2 },
+        EventKind::FileRead { path: path(), bytes: 3 },
+        EventKind::FileWritten { path: path(), bytes: 4 },
+        EventKind::FileRemoved { path: path() },
+        EventKind::FileRenamed { from: path(), to: path() },
+        EventKind::Connected {
+            host: "api.example.com".parse().unwrap(),
+            port: 443,
+            bytes_in: 5,
+            bytes_out: 6,
+            took,
+            secrets: vec!["API_KEY".parse().unwrap(), "OTHER".parse().unwrap()],
+        },
+        EventKind::ConnectionRefused {
+            host: "169.254.169.254".parse().unwrap(),
+            port: Some(80),
+            denial: Denial::MetadataAddress,
+        },
+        EventKind::Renewed,
+        EventKind::Stopped { reason: StopReason::Idle },
+        EventKind::StopFailed { reason: StopReason::Total, kind: ErrorKind::Internal },
+    ]
+}
+
+#[test]
+fn every_event_is_one_line_with_its_owner_and_its_sandbox() {
+    for kind in every_kind() {
+        let lines = Lines::of(|| write(&event(kind.clone())));
+        assert_eq!(lines.matches('\n').count(), 1, "{kind:?}: {lines}");
+        assert!(!lines.contains('\u{1b}'), "{kind:?}: {lines}");
+        for part in ["INFO", "owner=local", &format!("sandbox={}", id()), &format!("event=\"{}\"", kind.as_str())] {
+            assert!(lines.contains(part), "{part} is not in {lines}");
+        }
+    }
+}
+
+#[test]
+fn a_connection_is_told_with_its_bytes_and_secrets_by_name() {
+    let lines: Vec<String> = every_kind().into_iter().map(|kind| Lines::of(|| write(&event(kind)))).collect();
+    let line = |word: &str| lines.iter().find(|line| line.contains(&format!("event=\"{word}\""))).unwrap();
+    for part in ["host=api.example.com", "port=443", "bytes_in=5", "bytes_out=6", "secrets=\"API_KEY,OTHER\""] {
+        assert!(line("connected").contains(part), "{part} is not in {}", line("connected"));
+    }
+    for part in ["host=169.254.169.254", "port=80", "rule=\"metadata_address\""] {
+        assert!(line("connection_refused").contains(part), "{part} is not in {}", line("connection_refused"));
+    }
+    assert!(line("created").contains("network=internet"), "{}", line("created"));
+}
+
+#[tokio::test]
+async fn what_happened_before_the_end_is_written_and_what_was_missed_is_counted() {
+    let lines = Lines::default();
+    let log = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
+    let _guard = tracing::subscriber::set_default(log);
+    let events = EventBus::default();
+    let audit = Audit::start(&events);
+    // More than the bus keeps, in one go: the listener had no turn meanwhile.
+    for _ in 0..5000 {
+        events.emit(&Owner::local(), &id(), EventKind::Renewed);
+    }
+    audit.finish().await;
+    let written = lines.take();
+    let told = written.matches("event=\"renewed\"").count() as u64;
+    let missed = written.split_once("missed=").map(|(_, rest)| rest.split_whitespace().next().unwrap().to_owned());
+    assert_eq!(missed.unwrap().parse::<u64>().unwrap() + told, 5000);
+}
