@@ -33,7 +33,7 @@ layers! {
     UserNamespace, "user-namespace", "root inside is nobody outside";
     PidNamespace, "pid-namespace", "sees and signals only its own processes";
     MountNamespace, "mount-namespace", "a mount table of its own";
-    NetworkNamespace, "network-namespace", "a network of its own, with nothing in it";
+    NetworkNamespace, "network-namespace", "a network of its own, with no route out of it";
     IpcNamespace, "ipc-namespace", "shared memory and queues of its own";
     UtsNamespace, "uts-namespace", "a host name of its own";
     CgroupNamespace, "cgroup-namespace", "sees no resource groups but its own";

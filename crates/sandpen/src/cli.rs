@@ -19,8 +19,8 @@ const STYLES: Styles = Styles::styled().header(GOOD).usage(GOOD).literal(ADVICE)
 
 /// Run code in sandboxes that start in milliseconds
 ///
-/// Each sandbox is a private computer: its own files, processes and limits, no network, and nothing of this machine but
-/// its programs, read-only. No daemon, no image and no set-up is needed.
+/// Each sandbox is a private computer: its own files, processes and limits, no network unless you ask for one, and nothing
+/// of this machine but its programs, read-only. No daemon, no image and no set-up is needed.
 ///
 /// Settings such as --memory are also read from variables (SANDPEN_MEMORY=1G) and from a file (memory = "1G" in
 /// ~/.config/sandpen/sandpen.toml or /etc/sandpen/sandpen.toml); a flag wins over a variable, and that over the file.

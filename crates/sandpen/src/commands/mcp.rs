@@ -23,6 +23,7 @@ use crate::{log, outcome, output, wiring};
 #[command(after_help = examples(&[
     ("claude mcp add sandpen -- sandpen mcp", "add it to Claude Code"),
     ("sandpen mcp --memory 2G --timeout 5m", "with more room for each sandbox"),
+    ("sandpen mcp --max-network internet", "where the model may ask for hosts"),
     ("sandpen mcp --read-only", "with the tools that change nothing"),
 ]))]
 pub struct Arguments {

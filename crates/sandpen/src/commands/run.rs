@@ -39,6 +39,7 @@ const UNDER_WAY: Duration = Duration::from_millis(1);
     ("sandpen run python -f count.py < words.txt", "a file, with data on stdin"),
     ("sandpen run plot.py --input data.csv --output plot.png", "files in and out"),
     ("sandpen run app.js --memory 1G --timeout 5m", "more room, more time"),
+    ("sandpen run fetch.py --network api.example.com", "one host of the network"),
     ("sandpen run bash 'echo $1' -- hello", "arguments for the program"),
 ]))]
 pub struct Arguments {

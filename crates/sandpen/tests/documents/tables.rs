@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use clap::{Arg, Command, CommandFactory};
-use sandbox::{ErrorKind, Layer, Lifetime, Limits, Quota, Runners};
+use sandbox::{Denial, ErrorKind, Layer, Lifetime, Limits, Quota, Runners};
 use sandpen::attach::Screen;
 use sandpen::cli::Cli;
 use sandpen::config::{Config, Key};
@@ -21,6 +21,7 @@ pub fn table(name: &str) -> Option<String> {
         "languages" => Some(languages()),
         "layers" => Some(layers()),
         "limits" => Some(limits()),
+        "network-rules" => Some(network_rules()),
         "packages" => Some(packages()),
         "run-options" => Some(options_of("run")),
         "serve-options" => Some(own_options_of("serve", "mcp")),
@@ -107,7 +108,8 @@ fn errors() -> String {
 fn limits() -> String {
     let Limits { cpu_millis, memory, processes, disk, inodes, open_files } = Limits::default();
     let (lifetime, quota) = (Lifetime::default(), Quota::default());
-    let timeout = Config::default().sandbox.timeout(Screen::Streams);
+    let config = Config::default();
+    let timeout = config.sandbox.timeout(Screen::Streams);
     let at_most = |duration: Duration| format!("at most {}", spoken(duration));
     let row = |what: &str, default: String, key: Option<Key>, bound: String| {
         [what.to_owned(), default, key.map_or_else(|| "–".to_owned(), |key| format!("`{}`", key.flag())), bound]
@@ -128,9 +130,20 @@ fn limits() -> String {
         row("Life of an unused sandbox", spoken(lifetime.idle), Some(Key::Idle), at_most(quota.idle_lifetime)),
         row("Life of any sandbox", "unbounded".to_owned(), Some(Key::Lifetime), String::new()),
         row("Sandboxes of one user", quota.sandboxes.to_string(), None, format!("{} that stay", quota.persistent)),
-        row("Network", "none".to_owned(), None, "a loopback interface of its own".to_owned()),
+        row("Network", config.sandbox.network.to_string(), Some(Key::Network), "what is named, over TCP".to_owned()),
+        row(
+            "Connections at once",
+            config.gateway.of_sandbox.connections.to_string(),
+            Some(Key::NetworkConnections),
+            format!("{} of one user", config.gateway.of_owner.connections),
+        ),
     ];
     markdown(["What", "Default", "Option", "Bound"], rows)
+}
+
+fn network_rules() -> String {
+    let rows = Denial::ALL.iter().map(|denial| [format!("`{}`", denial.as_str()), denial.description().to_owned()]);
+    markdown(["Rule", "Means"], rows)
 }
 
 /// Built, so that every command has the global options too.

@@ -36,7 +36,7 @@ pub struct GatewayFlags {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     secrets_file: Option<String>,
 
-    /// Let sandboxes whose network names this host reach it although its address is private
+    /// Let sandboxes whose network allows this host reach it although its address is private
     #[arg(long, value_name = "HOST[:PORT]")]
     allow_private_host: Vec<String>,
 
