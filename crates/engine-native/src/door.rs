@@ -7,6 +7,7 @@ use crate::client::AskedSockets;
 use crate::create::{from_failure, unavailable};
 use crate::engine::Shared;
 use crate::files;
+use crate::image;
 use crate::live::Live;
 use crate::plan;
 
@@ -32,7 +33,9 @@ impl Shared {
             network: spec.network.clone(),
             secrets: spec.secrets.clone(),
         };
-        self.config.gateway.prepare(grant, None).map(Some)
+        let mut pass = self.config.gateway.prepare(grant, None)?;
+        pass.environment = image::trusted_roots(&spec.image)?.overlaid_by(&pass.environment);
+        Ok(Some(pass))
     }
 
     /// Let a sandbox out that nobody uses yet: its files are put inside while its sockets are made.

@@ -9,7 +9,7 @@ mod tree;
 
 use std::path::{Path, PathBuf};
 
-use sandbox::{Error, GuestPath, Image, Result};
+use sandbox::{Environment, Error, GuestPath, Image, Result};
 
 use host::{host_tree, known_host_tree};
 
@@ -31,6 +31,19 @@ pub fn known(image: &Image, state_directory: &Path) -> Option<Result<RootTree>> 
         Image::Host => known_host_tree(&state_directory.join("host")),
         Image::Directory(_) | Image::Archive(_) => None,
     }
+}
+
+/// Where an image keeps the certificates that it trusts, for programs that would only look at a list of their own.
+pub fn trusted_roots(image: &Image) -> Result<Environment> {
+    const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
+    let mut environment = Environment::default();
+    // Of another image's tree nothing is known, and a variable that names no file would break what works without.
+    if *image == Image::Host && Path::new(BUNDLE).exists() {
+        for name in ["NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE"] {
+            environment.insert(name, BUNDLE)?;
+        }
+    }
+    Ok(environment)
 }
 
 /// The user that programs run as, and its names in the made-up `/etc`.

@@ -248,7 +248,8 @@ impl Sandbox {
         use rustls::pki_types::pem::PemObject;
         let path = self.prepared.environment.get("NODE_EXTRA_CA_CERTS").unwrap();
         let file = self.prepared.files.iter().find(|file| file.path.to_string_lossy() == path).unwrap();
-        CertificateDer::pem_slice_iter(&file.contents).map(Result::unwrap).collect()
+        let last = CertificateDer::pem_slice_iter(&file.contents).last();
+        vec![last.unwrap().unwrap()]
     }
 
     /// The secrets that the next event of a connection tells of.

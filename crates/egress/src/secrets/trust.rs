@@ -22,9 +22,6 @@ const DIRECTORY: &str = "/home/sandbox/.sandpen";
 /// All roots and the authority.
 const BUNDLE: &str = "ca-bundle.pem";
 
-/// The authority alone.
-const ALONE: &str = "ca.pem";
-
 /// All roots and the authority, for Java.
 const TRUSTSTORE: &str = "ca.jks";
 
@@ -39,9 +36,9 @@ const VARIABLES: [(&str, &str); 10] = [
     ("npm_config_cafile", BUNDLE),
     ("AWS_CA_BUNDLE", BUNDLE),
     ("CARGO_HTTP_CAINFO", BUNDLE),
-    // These two add to the roots that the program has.
-    ("NODE_EXTRA_CA_CERTS", ALONE),
-    ("DENO_CERT", ALONE),
+    // These two add to a list of the program's own, which lacks what only this host trusts.
+    ("NODE_EXTRA_CA_CERTS", BUNDLE),
+    ("DENO_CERT", BUNDLE),
 ];
 
 pub(super) fn variables(environment: &mut Environment) -> Result<()> {
@@ -56,7 +53,7 @@ pub(super) fn files(authority: &Authority) -> Result<Vec<GuestFile>> {
     let mut bundle = roots.pem.clone();
     bundle.extend_from_slice(authority.certificate_pem().as_bytes());
     let truststore = truststore::with(&roots.truststore, roots.count, authority.certificate_der());
-    [(BUNDLE, bundle), (ALONE, authority.certificate_pem().into()), (TRUSTSTORE, truststore)]
+    [(BUNDLE, bundle), (TRUSTSTORE, truststore)]
         .into_iter()
         .map(|(name, contents)| {
             let path = GuestPath::resolve(&GuestPath::root(), format!("{DIRECTORY}/{name}").as_bytes())?;
