@@ -7,11 +7,14 @@ mod authority;
 mod body;
 mod file;
 mod first;
+pub mod fuzzing;
 mod header;
 mod inspector;
 mod keepsake;
 mod passage;
 mod prepare;
+#[cfg(test)]
+mod programs_tests;
 mod refusal;
 mod replace;
 mod request;
