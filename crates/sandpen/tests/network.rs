@@ -5,7 +5,8 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use support::server::Server;
 use support::{World, sandboxes_work};
 
 #[test]
@@ -132,4 +133,88 @@ fn stderr_of_a_run(world: &World, level: &str) -> String {
     assert!(answers.any(|line| line.contains("\"id\":2")), "the server does not answer");
     drop(stdin);
     String::from_utf8(child.wait_with_output().unwrap().stderr).unwrap()
+}
+
+/// A Bash script that asks the proxy inside for a connection, and prints what it is told.
+fn ask_for(destination: &str) -> String {
+    format!(
+        "exec 3<>/dev/tcp/127.0.0.1/3128; printf 'CONNECT {destination} HTTP/1.1\\r\\nHost: {destination}\\r\\n\\r\\n' >&3; \
+         read -r line <&3; echo \"${{line:9:3}}\""
+    )
+}
+
+/// A test that needs a network and cannot have one says so.
+fn networks_work(world: &World) -> bool {
+    if !sandboxes_work() {
+        return false;
+    }
+    let done = world.run(&["run", "bash", "true", "--network", "a.example"]);
+    if done.stderr.contains("cannot give a sandbox a network") {
+        eprintln!("SKIPPED: {}", done.stderr);
+        return false;
+    }
+    done.expect(0, "");
+    true
+}
+
+#[test]
+fn a_refusal_is_noted_with_the_flag_that_would_allow_it() {
+    let world = World::new();
+    if !networks_work(&world) {
+        return;
+    }
+    let script = ask_for("b.example:443");
+    let done = world.run(&["run", "bash", &script, "--network", "a.example"]).expect(0, "403\n");
+    let done = done.says("the network refused b.example:443 (host_not_allowed: ");
+    done.says("hint: allow it with --network a.example,b.example\n");
+    let object = world.run(&["run", "bash", &script, "--network", "a.example", "--json"]).json();
+    assert_eq!(object["network"]["refused"][0]["rule"], "host_not_allowed", "{object}");
+
+    world.run(&["create", "--name", "lab", "--network", "a.example"]);
+    let done = world.run(&["exec", "lab", "--", "bash", "-c", &script]).expect(0, "403\n");
+    done.says("hint: make a sandbox that may: sandpen create --network a.example,b.example\n");
+    assert_eq!(world.run(&["ps", "--json"]).json()["sandboxes"][0]["network"], "a.example");
+    let detached = world.run(&["exec", "--detach", "lab", "--", "true"]).expect(0, "");
+    detached.says("is up only while a sandpen process uses the sandbox").says("sandpen serve");
+}
+
+#[test]
+fn a_model_asks_is_refused_and_asks_for_what_it_was_told() {
+    let world = World::new();
+    if !networks_work(&world) {
+        return;
+    }
+    let server = Server::start(&world, &["--max-network", "*.example", "--network", "a.example"]);
+    let (value, text) = call(&server, json!({ "command": shell(&ask_for("b.example:443")) }));
+    assert_eq!((&value["stdout"], &value["network"]["refused"][0]["host"]), (&json!("403\n"), &json!("b.example")));
+    assert!(text.contains("call again with network \"a.example,b.example\""), "{text}");
+    let (value, text) = call(&server, json!({ "command": "true", "network": "a.example,b.example" }));
+    assert_eq!(value["status"], "exited", "{text}");
+    let (value, text) = call(&server, json!({ "command": "true", "network": "a.test" }));
+    assert!(value.is_null() && text.contains("(denied): this server allows *.example"), "{text}");
+}
+
+#[test]
+fn a_server_is_out_of_reach_of_its_sandboxes_whatever_is_allowed() {
+    let world = World::new();
+    if !networks_work(&world) {
+        return;
+    }
+    let server = Server::start(&world, &["--network", "127.0.0.1:*", "--allow-private-host", "127.0.0.1:*"]);
+    let command = shell(&ask_for(&server.address.to_string()));
+    let (value, text) = call(&server, json!({ "command": command }));
+    assert_eq!(value["network"]["refused"][0]["rule"], "server_itself", "{text}");
+}
+
+fn shell(script: &str) -> String {
+    format!("bash -c '{}'", script.replace('\'', "'\\''"))
+}
+
+/// The structured part and the text of a run's answer.
+fn call(server: &Server, arguments: Value) -> (Value, String) {
+    let answer = server.call_modern("run_command", arguments).whole();
+    let message = answer.messages().into_iter().find(|message| message.get("id") == Some(&json!(7)));
+    let message = message.unwrap_or_else(|| serde_json::from_str(&answer.body).unwrap_or_default());
+    let result = &message["result"];
+    (result["structuredContent"].clone(), result["content"][0]["text"].as_str().unwrap_or(&answer.body).to_owned())
 }
