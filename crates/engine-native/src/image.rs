@@ -103,6 +103,11 @@ fn image_error(error: images::Error) -> Error {
         images::Error::Refused(ref what) => Error::invalid_input(format!("the image is refused: {what}")),
         images::Error::LimitExceeded(ref what) => Error::limit_exceeded(format!("the image is too large: {what}")),
         images::Error::Unsupported(ref what) => Error::unsupported(what.clone()),
+        images::Error::Invalid(ref what) => Error::invalid_input(what.clone()),
+        images::Error::NotFound(ref what) => Error::not_found(what.clone()),
+        images::Error::Denied(ref what) => Error::denied(what.clone()),
+        images::Error::Unavailable(ref what) => Error::unavailable(what.clone()),
+        images::Error::Cancelled => Error::unavailable("the image was not wanted any more"),
         images::Error::Io { .. } => Error::unavailable("the store of images cannot be used").with_cause(error),
     }
 }

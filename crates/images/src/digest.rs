@@ -3,9 +3,10 @@
 use std::fmt;
 use std::io::{self, Read};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::{Digest as _, Sha256};
 
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
@@ -29,6 +30,34 @@ impl Digest {
         }
         Some(Self(bytes)).filter(|digest| digest.to_string() == text)
     }
+
+    /// The form in manifests and references: `sha256:` and 64 lower-case digits. Other algorithms are not known, and a
+    /// text that merely looks like a path is none.
+    pub fn parse_qualified(text: &str) -> Option<Self> {
+        Self::parse(&format!("sha256-{}", text.strip_prefix("sha256:")?))
+    }
+
+    pub fn qualified(self) -> String {
+        self.to_string().replacen('-', ":", 1)
+    }
+
+    /// The digits that are enough to tell a few images apart.
+    pub fn short(self) -> String {
+        self.to_string()["sha256-".len()..][..12].to_owned()
+    }
+}
+
+impl Serialize for Digest {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.qualified())
+    }
+}
+
+impl<'de> Deserialize<'de> for Digest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse_qualified(&text).ok_or_else(|| de::Error::custom("a digest that is not sha256: and 64 digits"))
+    }
 }
 
 impl fmt::Display for Digest {
@@ -44,19 +73,39 @@ impl fmt::Debug for Digest {
     }
 }
 
+/// Digests what is given to it bit by bit.
+#[derive(Clone, Default)]
+pub struct Hasher(Sha256);
+
+impl Hasher {
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    pub fn finish(self) -> Digest {
+        Digest(self.0.finalize().into())
+    }
+}
+
+impl fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hasher").finish_non_exhaustive()
+    }
+}
+
 /// Digests whatever is read through it.
 pub struct Hashing<R> {
     inner: R,
-    state: Sha256,
+    state: Hasher,
 }
 
 impl<R: Read> Hashing<R> {
     pub fn new(inner: R) -> Self {
-        Self { inner, state: Sha256::new() }
+        Self { inner, state: Hasher::default() }
     }
 
     pub fn finish(self) -> Digest {
-        Digest(self.state.finalize().into())
+        self.state.finish()
     }
 }
 
@@ -87,6 +136,23 @@ mod tests {
         assert_eq!(Digest::of_reader(&b"abc"[..]).unwrap(), digest);
         for wrong in [text.to_uppercase(), text.replace('b', "B"), text[..70].to_owned(), text + "0"] {
             assert_eq!(Digest::parse(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_digest_in_a_manifest_names_one_algorithm_and_no_path() {
+        let digest = Digest::of(b"abc");
+        assert_eq!(Digest::parse_qualified(&digest.qualified()), Some(digest));
+        let digits = &digest.to_string()[7..];
+        for wrong in [
+            digits.to_owned(),
+            digest.to_string(),
+            format!("sha512:{digits}"),
+            format!("sha256:{}", &digits[..63]),
+            format!("sha256:../{}", &digits[3..]),
+            "sha256:../../../../../../../../../../../../../../../../../../etc/passwd".to_owned(),
+        ] {
+            assert_eq!(Digest::parse_qualified(&wrong), None, "{wrong}");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What can go wrong with an archive: it is refused for what it holds, it is too large, or the disk says no.
+//! What can go wrong with images: what was asked for makes no sense or is not there, what came is refused or too large,
+//! a registry or the disk says no.
 
 use std::fmt;
 use std::io;
@@ -13,6 +14,16 @@ pub enum Error {
     LimitExceeded(String),
     /// A format that is not read.
     Unsupported(String),
+    /// What was asked for makes no sense, such as a name that is none.
+    Invalid(String),
+    /// Neither the store nor the registry has it.
+    NotFound(String),
+    /// The registry wants other credentials, or does not let these do this.
+    Denied(String),
+    /// The registry does not answer, or not as one would; later may help.
+    Unavailable(String),
+    /// Whoever asked does not want it any more.
+    Cancelled,
     /// The host's file system, with what was being done to what.
     Io { doing: String, source: io::Error },
 }
@@ -28,7 +39,14 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused(what) | Self::LimitExceeded(what) | Self::Unsupported(what) => f.write_str(what),
+            Self::Refused(what)
+            | Self::LimitExceeded(what)
+            | Self::Unsupported(what)
+            | Self::Invalid(what)
+            | Self::NotFound(what)
+            | Self::Denied(what)
+            | Self::Unavailable(what) => f.write_str(what),
+            Self::Cancelled => f.write_str("it was given up"),
             Self::Io { doing, source } => write!(f, "{source} while {doing}"),
         }
     }
@@ -37,7 +55,14 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Refused(_) | Self::LimitExceeded(_) | Self::Unsupported(_) => None,
+            Self::Refused(_)
+            | Self::LimitExceeded(_)
+            | Self::Unsupported(_)
+            | Self::Invalid(_)
+            | Self::NotFound(_)
+            | Self::Denied(_)
+            | Self::Unavailable(_)
+            | Self::Cancelled => None,
             Self::Io { source, .. } => Some(source),
         }
     }

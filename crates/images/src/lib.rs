@@ -4,16 +4,24 @@
 //! nothing of sandboxes. What a tree is used for is decided by its callers.
 
 pub mod archive;
+pub mod config;
 pub mod confined;
 pub mod digest;
 pub mod error;
+pub mod manifest;
 mod meter;
+pub mod platform;
+pub mod reference;
 pub mod stamp;
 pub mod store;
 pub mod unpack;
 
+pub use config::{ImageConfig, RunConfig};
 pub use confined::Directory;
 pub use digest::Digest;
 pub use error::{Error, Result};
+pub use manifest::{Descriptor, Document, ImageLimits, Index, Manifest};
+pub use platform::Platform;
+pub use reference::Reference;
 pub use store::Store;
 pub use unpack::{Limits, Links, Summary, extract, unpack};
