@@ -30,6 +30,10 @@ impl<'a> Name<'a> {
         valid.then_some(Self(bytes))
     }
 
+    pub fn as_bytes(self) -> &'a [u8] {
+        self.0
+    }
+
     pub fn as_os_str(self) -> &'a OsStr {
         OsStr::from_bytes(self.0)
     }

@@ -14,7 +14,9 @@ pub mod platform;
 pub mod reference;
 pub mod stamp;
 pub mod store;
+mod trees;
 pub mod unpack;
+mod zstd;
 
 pub use config::{ImageConfig, RunConfig};
 pub use confined::Directory;
@@ -23,5 +25,5 @@ pub use error::{Error, Result};
 pub use manifest::{Descriptor, Document, ImageLimits, Index, Manifest};
 pub use platform::Platform;
 pub use reference::Reference;
-pub use store::Store;
+pub use store::{Collected, Image, ImageLayer, Named, Store, Writing};
 pub use unpack::{Limits, Links, Summary, extract, unpack};

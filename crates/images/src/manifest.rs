@@ -142,7 +142,7 @@ impl Index {
 /// What a registry or a layout has under a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Document {
-    Manifest(Manifest),
+    Manifest(Box<Manifest>),
     Index(Index),
 }
 
@@ -191,7 +191,7 @@ impl Document {
         if let Some(layer) = manifest.layers.iter().find(|layer| !is_layer(&layer.media_type)) {
             return Err(Error::Unsupported(format!("layers of the kind {:?} are not read", layer.media_type)));
         }
-        Ok(Self::Manifest(manifest))
+        Ok(Self::Manifest(Box::new(manifest)))
     }
 }
 

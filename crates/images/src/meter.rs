@@ -7,7 +7,9 @@ use std::rc::Rc;
 
 use flate2::read::MultiGzDecoder;
 
+use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Result};
+use crate::zstd;
 
 /// What may be read between the contents of two files: headers, long names, extensions.
 ///
@@ -85,11 +87,36 @@ impl fmt::Debug for Meter {
     }
 }
 
+/// What an archive is wrapped in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    None,
+    Gzip,
+    Zstd,
+}
+
+impl Compression {
+    /// By the first four bytes. What a sender says about it is often wrong, and never needed.
+    pub fn of(start: &[u8]) -> Result<Self> {
+        let other = [(&b"\xfd7zX"[..], "xz"), (b"BZh", "bzip2"), (b"PK\x03\x04", "zip")];
+        if let Some((_, format)) = other.iter().find(|(magic, _)| start.starts_with(magic)) {
+            let read = "plain tar, gzip and zstd are read";
+            return Err(Error::Unsupported(format!("the archive is a {format} file; {read}")));
+        }
+        Ok(match start {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Self::Zstd,
+            _ => Self::None,
+        })
+    }
+}
+
 /// An archive without its compression.
 pub struct Stream<R: Read> {
     source: BufReader<Source<R>>,
     ratio: u64,
     meter: Meter,
+    hasher: Option<Hasher>,
 }
 
 type Raw<R> = Chain<Cursor<Vec<u8>>, Counted<R>>;
@@ -97,6 +124,7 @@ type Raw<R> = Chain<Cursor<Vec<u8>>, Counted<R>>;
 enum Source<R: Read> {
     Plain(Raw<R>),
     Gzip(Box<MultiGzDecoder<BufReader<Raw<R>>>>),
+    Zstd(Box<zstd::Decoder<BufReader<Raw<R>>>>),
 }
 
 impl<R: Read> Stream<R> {
@@ -106,18 +134,28 @@ impl<R: Read> Stream<R> {
         let mut counted = Counted { inner: reader, meter: meter.clone() };
         let mut start = Vec::new();
         counted.by_ref().take(4).read_to_end(&mut start).map_err(Error::io("reading the archive"))?;
-        let is_gzip = start.starts_with(&[0x1f, 0x8b]);
-        let other = [(&b"\x28\xb5\x2f\xfd"[..], "zstd"), (b"\xfd7zX", "xz"), (b"BZh", "bzip2"), (b"PK\x03\x04", "zip")];
-        if let Some((_, format)) = other.iter().find(|(magic, _)| start.starts_with(magic)) {
-            return Err(Error::Unsupported(format!("the archive is a {format} file; plain tar and gzip are read")));
-        }
+        let compression = Compression::of(&start)?;
         let raw = Cursor::new(start).chain(counted);
-        let source = if is_gzip {
-            Source::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(64 * 1024, raw))))
-        } else {
-            Source::Plain(raw)
+        let buffered = |raw| BufReader::with_capacity(64 * 1024, raw);
+        let source = match compression {
+            Compression::None => Source::Plain(raw),
+            Compression::Gzip => Source::Gzip(Box::new(MultiGzDecoder::new(buffered(raw)))),
+            Compression::Zstd => Source::Zstd(Box::new(zstd::Decoder::new(buffered(raw)))),
         };
-        Ok(Self { source: BufReader::with_capacity(64 * 1024, source), ratio, meter })
+        Ok(Self { source: BufReader::with_capacity(64 * 1024, source), ratio, meter, hasher: None })
+    }
+
+    /// The same, and it digests what comes out.
+    pub fn hashing(reader: R, ratio: u64) -> Result<Self> {
+        Ok(Self { hasher: Some(Hasher::default()), ..Self::new(reader, ratio)? })
+    }
+
+    /// The digest of everything, for a stream that was made to tell it. What follows the end mark of the archive is not
+    /// unpacked, but it is part of what the digest names.
+    pub fn finish(mut self) -> Result<Digest> {
+        self.meter.expect_header();
+        io::copy(&mut self, &mut io::sink()).map_err(|error| self.meter.explain(error))?;
+        Ok(self.hasher.unwrap_or_default().finish())
     }
 
     pub fn meter(&self) -> Meter {
@@ -132,6 +170,9 @@ impl<R: Read> Read for Stream<R> {
             self.meter.0.at_end.set(true);
         }
         self.meter.count(count as u64, self.ratio)?;
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(&buffer[..count]);
+        }
         Ok(count)
     }
 }
@@ -147,6 +188,7 @@ impl<R: Read> Read for Source<R> {
         match self {
             Self::Plain(raw) => raw.read(buffer),
             Self::Gzip(decoder) => decoder.read(buffer),
+            Self::Zstd(decoder) => decoder.read(buffer),
         }
     }
 }

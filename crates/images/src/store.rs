@@ -1,33 +1,54 @@
-//! Root trees on disk, named after what they were made from, each made once.
+//! Images and root trees on disk. Several processes may use one store at once, and any of them may die at any time.
 //!
 //! ```text
-//! roots/sha256-…/                a finished tree; it appears whole, by a rename, and never changes
-//! roots/.unfinished-sha256-…/    a tree being made, by the holder of the lock or by somebody who died
-//! roots/.lock-sha256-…           held with flock(2) while making, so the kernel forgets it with its holder
+//! roots/                   trees of plain archives, see `trees`
+//! v1/blobs/sha256-…        manifests, configurations and layers as they came; each appears whole, by a rename
+//! v1/layers/               layers unpacked once by diff-id, for overlays to share; see `trees`
+//! v1/names/sha256-….json   a name (its digest names the file) and the manifest it means; replaced by a rename
+//! v1/downloads/sha256-…    blobs that have not come whole; kept for going on, for a week
+//! v1/uses/sha256-…         held with a shared flock(2) by whoever uses the image of this manifest
+//! v1/trash/                what was collected and is being removed
+//! v1/lock                  held shared while adding and resolving, exclusively while collecting
 //! ```
 //!
-//! Several processes may use one store. A lock file is never removed: whoever waits for it would hold a lock on
-//! nothing while the next one makes the file anew.
+//! Nothing can be seen before it is complete and its digest is right. A change of this layout gets a new number.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-use crate::confined::{Directory, Missing, Name, is_directory};
+pub use self::collect::Collected;
+pub use self::download::Download;
+pub use self::image::{Image, ImageLayer};
+pub use self::names::Named;
+pub use self::writing::Writing;
+use crate::confined::{Directory, Missing};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::trees::{Trees, constant};
 
-const ROOTS: &str = "roots";
-const UNFINISHED: &str = ".unfinished-";
-const LOCK: &str = ".lock-";
+mod blobs;
+mod collect;
+mod download;
+mod image;
+mod names;
+mod writing;
+
+const VERSION: &str = "v1";
 
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
-    roots: Directory,
+    roots: Trees,
+    version: Directory,
+    blobs: Directory,
+    layers: Trees,
+    names: Directory,
+    downloads: Directory,
+    uses: Directory,
+    trash: Directory,
 }
 
 impl Store {
@@ -36,11 +57,24 @@ impl Store {
         let shown = path.display();
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(path).map_err(Error::io(format!("making {shown}")))?;
-        let directory = Directory::open(path).map_err(Error::io(format!("opening {shown}")))?;
-        let roots = directory
-            .descend([constant(ROOTS)], Missing::Create)
-            .map_err(Error::io(format!("opening {ROOTS} in {shown}")))?;
-        Ok(Self { path: path.to_owned(), roots })
+        let top = Directory::open(path).map_err(Error::io(format!("opening {shown}")))?;
+        let below = |directory: &Directory, name: &str| {
+            directory
+                .descend([constant(name)], Missing::Create)
+                .map_err(Error::io(format!("opening {name} in {shown}")))
+        };
+        let version = below(&top, VERSION)?;
+        Ok(Self {
+            path: path.to_owned(),
+            roots: Trees::new(path.join("roots"), below(&top, "roots")?),
+            blobs: below(&version, "blobs")?,
+            layers: Trees::new(path.join(VERSION).join("layers"), below(&version, "layers")?),
+            names: below(&version, "names")?,
+            downloads: below(&version, "downloads")?,
+            uses: below(&version, "uses")?,
+            trash: below(&version, "trash")?,
+            version,
+        })
     }
 
     /// Where the store itself is.
@@ -48,147 +82,43 @@ impl Store {
         &self.path
     }
 
-    /// The finished tree of this digest.
+    /// The finished root tree of this digest.
     pub fn get(&self, digest: Digest) -> Result<Option<PathBuf>> {
-        let name = digest.to_string();
-        let stat = self.roots.stat(constant(&name)).map_err(Error::io(format!("looking for {name}")))?;
-        Ok(stat.filter(is_directory).map(|_| self.path.join(ROOTS).join(name)))
+        self.roots.get(digest)
     }
 
-    /// The finished tree of this digest, filled by `make` if nobody has done so before.
-    ///
-    /// Waits while another process makes the same tree. If `make` fails, nothing of its work is left.
+    /// The finished root tree of this digest, filled by `make` if nobody has done so before.
     pub fn get_or_make(&self, digest: Digest, make: impl FnOnce(&Directory) -> Result<()>) -> Result<PathBuf> {
-        if let Some(path) = self.get(digest)? {
-            return Ok(path);
-        }
-        let _lock = self.lock(digest, FlockOperation::LockExclusive)?;
-        if let Some(path) = self.get(digest)? {
-            return Ok(path);
-        }
-        let finished = digest.to_string();
-        let unfinished = format!("{UNFINISHED}{digest}");
-        let making = || format!("making {finished}");
-        self.roots.remove_tree(constant(&unfinished)).map_err(Error::io(making()))?;
-        let made = self
-            .fill(constant(&unfinished), make)
-            .and_then(|()| self.roots.publish(constant(&unfinished), constant(&finished)).map_err(Error::io(making())));
-        match made {
-            Ok(()) => Ok(self.path.join(ROOTS).join(finished)),
-            Err(error) => {
-                // What cannot be removed now is removed by the next one to make this tree, or by a sweep.
-                let _ = self.roots.remove_tree(constant(&unfinished));
-                Err(error)
-            }
-        }
+        self.roots.get_or_make(digest, make)
     }
 
-    /// Removes what died makers left. Trees that somebody is making now are left alone.
+    /// Removes what died makers left, and downloads that nobody went on with. What somebody is making now is left alone.
     pub fn sweep(&self) -> Result<()> {
-        for name in self.roots.names().map_err(Error::io("listing the store"))? {
-            let digest = std::str::from_utf8(&name).ok().and_then(|name| name.strip_prefix(UNFINISHED));
-            let (Some(digest), Some(name)) = (digest.and_then(Digest::parse), Name::new(&name)) else { continue };
-            let lock = self.lock(digest, FlockOperation::NonBlockingLockExclusive);
-            match lock {
-                Ok(_lock) => self.roots.remove_tree(name).map_err(Error::io("removing an unfinished tree"))?,
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.roots.sweep()?;
+        self.layers.sweep()?;
+        self.sweep_downloads()?;
+        self.empty_trash();
         Ok(())
     }
 
-    fn fill(&self, name: Name<'_>, make: impl FnOnce(&Directory) -> Result<()>) -> Result<()> {
-        let directory = self
-            .roots
-            .make_directory(name, 0o700)
-            .and_then(|()| self.roots.enter(name))
-            .map_err(Error::io(format!("making {name:?}")))?;
-        make(&directory)?;
-        // A root must be open to whoever it is the root of; what encloses the store keeps others out.
-        directory.set_mode(0o755).map_err(Error::io(format!("opening {name:?}")))?;
-        directory.sync_file_system().map_err(Error::io(format!("writing {name:?} to disk")))
-    }
-
-    fn lock(&self, digest: Digest, operation: FlockOperation) -> Result<File> {
-        let name = format!("{LOCK}{digest}");
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.roots, &*name, flags, Mode::RUSR | Mode::WUSR)
-            .map_err(|error| Error::io(format!("opening {name}"))(error.into()))?;
-        rustix::fs::flock(&file, operation).map_err(|error| Error::io(format!("locking {name}"))(error.into()))?;
-        Ok(file.into())
+    fn lock(&self, operation: FlockOperation) -> Result<File> {
+        lock_file(&self.version, "lock", operation)
     }
 }
 
-fn constant(text: &str) -> Name<'_> {
-    Name::new(text.as_bytes()).expect("names in the store are made of digests and constants")
+/// Opens a file for its lock alone.
+fn lock_file(directory: &Directory, name: &str, operation: FlockOperation) -> Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|error| Error::io(format!("opening {name}"))(error.into()))?;
+    rustix::fs::flock(&file, operation).map_err(|error| Error::io(format!("locking {name}"))(error.into()))?;
+    Ok(file.into())
+}
+
+fn is_busy(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::WouldBlock)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::io::Write;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use super::*;
-
-    fn write_hello(directory: &Directory) -> Result<()> {
-        let mut file = directory.create_file(constant("hello"), 0o644).map_err(Error::io("test"))?;
-        file.write_all(b"hello").map_err(Error::io("test"))
-    }
-
-    #[test]
-    fn a_tree_is_made_once_even_by_many_at_once() {
-        let place = tempfile::tempdir().unwrap();
-        let made = AtomicUsize::new(0);
-        let digest = Digest::of(b"tree");
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    let path = Store::open(place.path())
-                        .unwrap()
-                        .get_or_make(digest, |directory| {
-                            made.fetch_add(1, Ordering::Relaxed);
-                            write_hello(directory)
-                        })
-                        .unwrap();
-                    assert_eq!(fs::read(path.join("hello")).unwrap(), b"hello");
-                });
-            }
-        });
-        assert_eq!(made.into_inner(), 1);
-    }
-
-    #[test]
-    fn a_failed_tree_leaves_nothing_and_can_be_made_again() {
-        let place = tempfile::tempdir().unwrap();
-        let store = Store::open(place.path()).unwrap();
-        let digest = Digest::of(b"tree");
-        let failed = store.get_or_make(digest, |directory| {
-            write_hello(directory)?;
-            Err(Error::Refused("no".into()))
-        });
-        assert!(matches!(failed, Err(Error::Refused(_))));
-        assert!(store.get(digest).unwrap().is_none());
-        assert_eq!(fs::read_dir(place.path().join(ROOTS)).unwrap().count(), 1, "only the lock is left");
-        assert!(store.get_or_make(digest, write_hello).is_ok());
-    }
-
-    #[test]
-    fn what_a_crash_left_is_never_seen_and_swept() {
-        let place = tempfile::tempdir().unwrap();
-        let store = Store::open(place.path()).unwrap();
-        let (crashed, busy) = (Digest::of(b"crashed"), Digest::of(b"busy"));
-        for digest in [crashed, busy] {
-            fs::create_dir_all(place.path().join(ROOTS).join(format!("{UNFINISHED}{digest}/half"))).unwrap();
-        }
-        assert!(store.get(crashed).unwrap().is_none());
-        let held = store.lock(busy, FlockOperation::LockExclusive).unwrap();
-        Store::open(place.path()).unwrap().sweep().unwrap();
-        assert!(!place.path().join(ROOTS).join(format!("{UNFINISHED}{crashed}")).exists());
-        assert!(place.path().join(ROOTS).join(format!("{UNFINISHED}{busy}")).exists());
-        drop(held);
-        let path = store.get_or_make(busy, write_hello).unwrap();
-        assert!(!path.join("half").exists());
-    }
-}
+#[path = "store_tests.rs"]
+mod tests;

@@ -2,18 +2,26 @@
 //!
 //! Every limit is checked against what the archive says before anything is written, and again against what really
 //! comes. The first violation refuses the whole archive: one that tries to climb out once is not worth its other
-//! files. Owners, extended attributes, set-id bits and device nodes are not taken over.
+//! files. Extended attributes, set-id bits and device nodes are not taken over, owners only from layers.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-use rustix::fs::{Stat, Timespec, Timestamps};
+use rustix::fs::{Mode, Stat, Timespec, Timestamps};
 use tar::{Entry, EntryType};
 
+use self::owner::Owner;
+pub use self::owner::Owners;
+use self::path::{Place, Shown, parse, stays_inside};
 use crate::confined::{Directory, Name, is_directory, is_regular};
+use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::meter::{Meter, Stream};
+
+mod owner;
+mod path;
+mod whiteout;
 
 /// How much one archive may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,15 +68,47 @@ pub fn extract(reader: impl Read, destination: &Directory, limits: &Limits) -> R
     unpack(reader, destination, limits, Links::Inside)
 }
 
-/// Unpacks a plain or gzip-compressed tar archive into `destination`.
+/// Unpacks a tar archive, plain or compressed by gzip or zstd, into `destination`.
 pub fn unpack(reader: impl Read, destination: &Directory, limits: &Limits, links: Links) -> Result<Summary> {
-    let stream = Stream::new(reader, limits.ratio)?;
+    unpack_as(Kind::Tree(links), &mut Stream::new(reader, limits.ratio)?, destination, limits)
+}
+
+/// Unpacks a layer of an image into `destination`, in the form in which an overlay takes it.
+///
+/// What the layer removes from those below it becomes a whiteout: a character device 0/0, which everybody may make. A
+/// directory that hides what is below gets the attribute `user.overlay.opaque`, so the overlay must be mounted with
+/// `userxattr`. A directory that a path goes through but that the layer itself does not describe is root's, open to all.
+///
+/// `diff_id` is the digest of the archive without its compression. What came may be used only if this returns no error.
+pub fn unpack_layer(
+    reader: impl Read,
+    diff_id: Digest,
+    destination: &Directory,
+    limits: &Limits,
+    owners: Owners,
+) -> Result<Summary> {
+    let mut stream = Stream::hashing(reader, limits.ratio)?;
+    let summary = unpack_as(Kind::Layer(owners), &mut stream, destination, limits)?;
+    if stream.finish()? != diff_id {
+        return Err(Error::Refused("a layer does not have the contents that the image says".to_owned()));
+    }
+    Ok(summary)
+}
+
+/// What the archive is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Tree(Links),
+    Layer(Owners),
+}
+
+fn unpack_as<R: Read>(kind: Kind, stream: &mut Stream<R>, destination: &Directory, limits: &Limits) -> Result<Summary> {
     let meter = stream.meter();
     let mut archive = tar::Archive::new(stream);
     let mut unpacking = Unpacking {
         destination,
         limits,
-        links,
+        kind,
         made: HashSet::new(),
         summary: Summary::default(),
         meter: meter.clone(),
@@ -86,36 +126,10 @@ pub fn unpack(reader: impl Read, destination: &Directory, limits: &Limits, links
     }
 }
 
-/// A path in an archive, component by component. Empty stands for the root itself.
-fn parse<'a>(path: &'a [u8], limits: &Limits) -> Result<Vec<Name<'a>>> {
-    let refuse = |why: &str| Err(Error::Refused(format!("{} {why}", Shown(path))));
-    if path.len() > limits.path_bytes {
-        return Err(Error::LimitExceeded(format!("a path has {} bytes", path.len())));
-    }
-    if path.first() == Some(&b'/') {
-        return refuse("is an absolute path");
-    }
-    let mut names = Vec::new();
-    for component in path.split(|byte| *byte == b'/') {
-        match component {
-            b"" | b"." => {}
-            b".." => return refuse("goes up"),
-            name => match Name::new(name) {
-                Some(name) => names.push(name),
-                None => return refuse("is not a path"),
-            },
-        }
-    }
-    if names.len() > limits.depth {
-        return Err(Error::LimitExceeded(format!("a path is {} directories deep", names.len())));
-    }
-    Ok(names)
-}
-
 struct Unpacking<'a> {
     destination: &'a Directory,
     limits: &'a Limits,
-    links: Links,
+    kind: Kind,
     /// Device and inode of what this archive made. A hard link may lead nowhere else, whatever else lies there.
     made: HashSet<(u64, u64)>,
     summary: Summary,
@@ -136,11 +150,15 @@ impl Unpacking<'_> {
         let path = entry.path_bytes().into_owned();
         let mut names = parse(&path, self.limits)?;
         let kind = entry.header().entry_type();
+        let owner = self.owner(entry.header(), &path)?;
         // Archives from before 1988 mark directories by their name alone.
         let is_directory = kind == EntryType::Directory || kind == EntryType::Regular && path.ends_with(b"/");
         let mode = entry.header().mode().map_err(|error| self.meter.explain(error))?;
+        if matches!(self.kind, Kind::Layer(_)) && self.add_whiteout(&path, &names)? {
+            return self.skip(entry);
+        }
         if is_directory {
-            self.add_directory(&path, &names, mode)?;
+            self.add_directory(&path, &names, mode, owner)?;
             return self.skip(entry);
         }
         let Some(name) = names.pop() else {
@@ -148,9 +166,11 @@ impl Unpacking<'_> {
         };
         let place = Place { path: &path, parents: &names, name };
         match kind {
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => self.add_file(entry, &place, mode),
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+                self.add_file(entry, &place, mode, owner)
+            }
             EntryType::Symlink => {
-                self.add_symlink(&entry, &place)?;
+                self.add_symlink(&entry, &place, owner)?;
                 self.skip(entry)
             }
             EntryType::Link => {
@@ -179,16 +199,27 @@ impl Unpacking<'_> {
         Ok(())
     }
 
-    fn add_directory(&mut self, path: &[u8], names: &[Name<'_>], mode: u32) -> Result<()> {
+    fn add_directory(&mut self, path: &[u8], names: &[Name<'_>], mode: u32, owner: Option<Owner>) -> Result<()> {
         let directory = self.enter(path, names)?;
-        // Always open to its owner, or an unprivileged one could neither fill nor remove it.
-        if !names.is_empty() && self.made.contains(&identity(&directory, path)?) {
-            directory.set_mode(mode & 0o1777 | 0o700).map_err(Error::io(format!("making {}", Shown(path))))?;
+        if names.is_empty() || !self.made.contains(&identity(&directory, path)?) {
+            return Ok(());
         }
-        Ok(())
+        let doing = || Error::io(format!("making {}", Shown(path)));
+        if let Some(owner) = owner {
+            owner.give(&directory).map_err(doing())?;
+        }
+        // Open to its owner, or an unprivileged one could neither fill nor remove it. Root needs no such help.
+        let opened = if self.kind == Kind::Layer(Owners::Kept) { 0 } else { 0o700 };
+        directory.set_mode(mode & 0o1777 | opened).map_err(doing())
     }
 
-    fn add_file<R: Read>(&mut self, mut entry: Entry<'_, R>, place: &Place<'_>, mode: u32) -> Result<()> {
+    fn add_file<R: Read>(
+        &mut self,
+        mut entry: Entry<'_, R>,
+        place: &Place<'_>,
+        mode: u32,
+        owner: Option<Owner>,
+    ) -> Result<()> {
         let size = entry.size();
         let total = self.summary.bytes.saturating_add(size);
         if total > self.limits.bytes {
@@ -196,7 +227,13 @@ impl Unpacking<'_> {
         }
         let parent = self.make_room(place)?;
         let doing = || Error::io(format!("writing {place}"));
-        let mut file = parent.create_file(place.name, mode & 0o777).map_err(doing())?;
+        let mut file = parent.create_file(place.name, 0o600).map_err(doing())?;
+        // Attributes first: a mode without the right to write forbids them even to whoever has the file open.
+        if let Some(owner) = owner {
+            owner.give(&file).map_err(doing())?;
+        }
+        let mode = Mode::from_raw_mode(mode & 0o777);
+        rustix::fs::fchmod(&file, mode).map_err(|error| doing()(error.into()))?;
         self.remember(&rustix::fs::fstat(&file).map_err(|error| doing()(error.into()))?);
         self.meter.expect_contents(size);
         let written = self.copy(&mut entry, &mut file, place)?;
@@ -224,17 +261,19 @@ impl Unpacking<'_> {
         }
     }
 
-    fn add_symlink<R: Read>(&mut self, entry: &Entry<'_, R>, place: &Place<'_>) -> Result<()> {
+    fn add_symlink<R: Read>(&mut self, entry: &Entry<'_, R>, place: &Place<'_>, owner: Option<Owner>) -> Result<()> {
         let target = entry.link_name_bytes().unwrap_or_default();
         if target.is_empty() || target.contains(&0) || target.len() > self.limits.path_bytes {
             return Err(Error::Refused(format!("the link {place} says nothing that a link can say")));
         }
-        if self.links == Links::Inside && !stays_inside(&target, place.parents.len()) {
+        if self.kind == Kind::Tree(Links::Inside) && !stays_inside(&target, place.parents.len()) {
             self.summary.left_out += 1;
             return Ok(());
         }
         let parent = self.make_room(place)?;
-        parent.symlink(place.name, &target).map_err(Error::io(format!("making the link {place}")))
+        let doing = || Error::io(format!("making the link {place}"));
+        parent.symlink(place.name, &target).map_err(doing())?;
+        owner.map_or(Ok(()), |owner| owner.give_link(&parent, place.name)).map_err(doing())
     }
 
     fn add_hard_link<R: Read>(&mut self, entry: &Entry<'_, R>, place: &Place<'_>) -> Result<()> {
@@ -285,11 +324,10 @@ impl Unpacking<'_> {
             directory = match directory.enter(*name) {
                 Ok(entered) => entered,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    directory.make_directory(*name, 0o700).map_err(doing())?;
-                    let made = directory.enter(*name).map_err(doing())?;
-                    made.set_mode(0o755).map_err(doing())?;
-                    self.made.insert(identity(&made, path)?);
-                    made
+                    self.make_directory(&directory, *name, path)?
+                }
+                Err(error) if is_not_a_directory(&error) && self.is_whiteout(&directory, *name) => {
+                    self.replace_whiteout(&directory, *name, path)?
                 }
                 Err(error) if is_not_a_directory(&error) => {
                     return Err(Error::Refused(format!("{} goes through something that is no directory", Shown(path))));
@@ -298,6 +336,15 @@ impl Unpacking<'_> {
             };
         }
         Ok(directory)
+    }
+
+    fn make_directory(&mut self, parent: &Directory, name: Name<'_>, path: &[u8]) -> Result<Directory> {
+        let doing = || Error::io(format!("making {}", Shown(path)));
+        parent.make_directory(name, 0o700).map_err(doing())?;
+        let made = parent.enter(name).map_err(doing())?;
+        made.set_mode(0o755).map_err(doing())?;
+        self.made.insert(identity(&made, path)?);
+        Ok(made)
     }
 
     fn remember(&mut self, stat: &Stat) {
@@ -312,28 +359,6 @@ impl Unpacking<'_> {
     }
 }
 
-/// Where an entry goes.
-struct Place<'a> {
-    path: &'a [u8],
-    parents: &'a [Name<'a>],
-    name: Name<'a>,
-}
-
-impl std::fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(&Shown(self.path), f)
-    }
-}
-
-/// A name from an archive, shortened, and unable to drive a terminal.
-struct Shown<'a>(&'a [u8]);
-
-impl std::fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "\"{}\"", self.0[..self.0.len().min(128)].escape_ascii())
-    }
-}
-
 fn identity(directory: &Directory, path: &[u8]) -> Result<(u64, u64)> {
     let stat =
         rustix::fs::fstat(directory).map_err(|error| Error::io(format!("looking at {}", Shown(path)))(error.into()))?;
@@ -344,19 +369,6 @@ fn identity(directory: &Directory, path: &[u8]) -> Result<(u64, u64)> {
 fn is_not_a_directory(error: &io::Error) -> bool {
     let errno = rustix::io::Errno::from_io_error(error);
     matches!(errno, Some(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR | rustix::io::Errno::XDEV))
-}
-
-/// Whether a link that lies `depth` directories below the top can only lead to what is below the top.
-///
-/// `..` may only stand at the beginning, where it goes up real directories; after a name it would go up from wherever
-/// that name leads, and `a/..` is not `.` if `a` is a link itself.
-fn stays_inside(target: &[u8], depth: usize) -> bool {
-    let mut components = target.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).peekable();
-    let mut up = 0;
-    while components.next_if(|part| *part == b"..").is_some() {
-        up += 1;
-    }
-    target.first() != Some(&b'/') && up <= depth && components.all(|part| part != b"..")
 }
 
 #[cfg(test)]

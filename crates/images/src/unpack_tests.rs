@@ -334,7 +334,7 @@ fn cut_off_and_damaged_archives_are_refused() {
     let mut damaged = whole.clone();
     damaged[0] ^= 1;
     assert!(matches!(Place::new().unpack(&damaged), Err(Error::Refused(_))));
-    for magic in [&b"\x28\xb5\x2f\xfd"[..], b"\xfd7zXZ\0", b"BZh9", b"PK\x03\x04"] {
+    for magic in [&b"\xfd7zXZ\0"[..], b"BZh9", b"PK\x03\x04"] {
         assert!(matches!(Place::new().unpack(magic), Err(Error::Unsupported(_))));
     }
 }

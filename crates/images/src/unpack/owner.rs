@@ -1,0 +1,95 @@
+//! To whom the files of a layer belong.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, Gid, Uid, XattrFlags};
+use tar::Header;
+
+use super::path::Shown;
+use super::{Kind, Unpacking};
+use crate::confined::{Directory, Name};
+use crate::error::{Error, Result};
+
+/// Where the owner is written down by those who may not give files away.
+pub const OWNER_ATTRIBUTE: &str = "user.sandpen.owner";
+
+/// What becomes of the owners that a layer names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owners {
+    /// Files get the numbers of the image, which a mount can shift to those of a sandbox. Only root can do this.
+    Kept,
+    /// Everything belongs to the caller. Who should own a file or directory, if not root, stands in its attribute
+    /// `user.sandpen.owner` as `uid:gid`; links cannot have one.
+    Noted,
+}
+
+impl Owners {
+    /// What the caller can do. Root of a user namespace may not know all the numbers of an image.
+    pub fn for_caller() -> Self {
+        let every_id = || {
+            let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+            map.split_whitespace().eq(["0", "0", "4294967295"])
+        };
+        if rustix::process::geteuid().is_root() && every_id() { Self::Kept } else { Self::Noted }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Owner {
+    owners: Owners,
+    user: u32,
+    group: u32,
+}
+
+impl Owner {
+    /// To a file or directory that is open.
+    pub fn give(self, file: impl AsFd) -> io::Result<()> {
+        match self.owners {
+            Owners::Kept => Ok(rustix::fs::fchown(file, Some(self.user()), Some(self.group()))?),
+            Owners::Noted if (self.user, self.group) == (0, 0) => Ok(()),
+            Owners::Noted => {
+                let value = format!("{}:{}", self.user, self.group);
+                Ok(rustix::fs::fsetxattr(file, OWNER_ATTRIBUTE, value.as_bytes(), XattrFlags::empty())?)
+            }
+        }
+    }
+
+    pub fn give_link(self, parent: &Directory, name: Name<'_>) -> io::Result<()> {
+        match self.owners {
+            Owners::Kept => {
+                let flags = AtFlags::SYMLINK_NOFOLLOW;
+                Ok(rustix::fs::chownat(parent, name.as_os_str(), Some(self.user()), Some(self.group()), flags)?)
+            }
+            Owners::Noted => Ok(()),
+        }
+    }
+
+    fn user(self) -> Uid {
+        Uid::from_raw(self.user)
+    }
+
+    fn group(self) -> Gid {
+        Gid::from_raw(self.group)
+    }
+}
+
+impl Unpacking<'_> {
+    /// Of an entry, if owners are of interest.
+    pub(super) fn owner(&self, header: &Header, path: &[u8]) -> Result<Option<Owner>> {
+        let Kind::Layer(owners) = self.kind else { return Ok(None) };
+        let fields = header.as_old();
+        // Writers that know no owner leave the field empty. The last number of all means nobody to the kernel.
+        let number = |field: &[u8], found: io::Result<u64>| {
+            if field.iter().all(|byte| matches!(byte, 0 | b' ')) {
+                return Ok(0);
+            }
+            let number = found.map_err(|error| self.meter.explain(error))?;
+            u32::try_from(number)
+                .ok()
+                .filter(|number| *number != u32::MAX)
+                .ok_or_else(|| Error::Refused(format!("{} has an owner that there cannot be", Shown(path))))
+        };
+        Ok(Some(Owner { owners, user: number(&fields.uid, header.uid())?, group: number(&fields.gid, header.gid())? }))
+    }
+}
