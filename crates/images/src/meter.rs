@@ -9,6 +9,7 @@ use flate2::read::MultiGzDecoder;
 
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Result};
+use crate::unpack::Limits;
 use crate::zstd;
 
 /// What may be read between the contents of two files: headers, long names, extensions.
@@ -66,7 +67,7 @@ impl Meter {
         let violation = if uncompressed > SMALL && uncompressed / ratio.max(1) > state.compressed.get() {
             Some(format!("it grows to more than {ratio} times its size"))
         } else if bytes > state.allowed.get() {
-            Some("it describes one file in more than a mebibyte".to_owned())
+            Some("it describes one file in more than a mebibyte, or has more than is allowed".to_owned())
         } else {
             None
         };
@@ -154,6 +155,14 @@ impl<R: Read> Stream<R> {
     /// unpacked, but it is part of what the digest names.
     pub fn finish(mut self) -> Result<Digest> {
         self.meter.expect_header();
+        io::copy(&mut self, &mut io::sink()).map_err(|error| self.meter.explain(error))?;
+        Ok(self.hasher.unwrap_or_default().finish())
+    }
+
+    /// The digest of everything, without looking at what it is.
+    pub fn digest(mut self, limits: &Limits) -> Result<Digest> {
+        let headers = limits.entries.saturating_mul(2048);
+        self.meter.expect_contents(limits.bytes.saturating_add(headers));
         io::copy(&mut self, &mut io::sink()).map_err(|error| self.meter.explain(error))?;
         Ok(self.hasher.unwrap_or_default().finish())
     }
