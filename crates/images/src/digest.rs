@@ -41,9 +41,14 @@ impl Digest {
         self.to_string().replacen('-', ":", 1)
     }
 
+    /// Without the name of the algorithm.
+    pub fn digits(self) -> String {
+        self.to_string()["sha256-".len()..].to_owned()
+    }
+
     /// The digits that are enough to tell a few images apart.
     pub fn short(self) -> String {
-        self.to_string()["sha256-".len()..][..12].to_owned()
+        self.digits()[..12].to_owned()
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 
+pub use self::layout::{FULL_NAME, TAG};
 use self::members::{Contents, DirectoryMembers, Members, TarMembers};
 use crate::config::ImageConfig;
 use crate::confined::Directory;

@@ -1,18 +1,21 @@
-//! Untrusted archives on disk: unpacked by a path that cannot leave its directory, kept in a store of root trees.
+//! Untrusted archives on disk: fetched from registries or taken from files, unpacked by a path that cannot leave its
+//! directory, kept in a store of images.
 //!
-//! Works with the rights of whoever calls it and asks for no more: it mounts nothing, gives no file away, and knows
-//! nothing of sandboxes. What a tree is used for is decided by its callers.
+//! Works with the rights of whoever calls it and asks for no more: it mounts nothing and knows nothing of sandboxes.
+//! What a tree is used for is decided by its callers.
 
 pub mod archive;
 pub mod config;
 pub mod confined;
 pub mod digest;
 pub mod error;
+pub mod export;
 pub mod import;
 pub mod manifest;
 mod meter;
 pub mod platform;
 pub mod reference;
+pub mod registry;
 pub mod stamp;
 pub mod store;
 mod trees;

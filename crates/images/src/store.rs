@@ -23,6 +23,7 @@ pub use self::collect::Collected;
 pub use self::download::Download;
 pub use self::image::{Image, ImageLayer};
 pub use self::names::Named;
+pub(crate) use self::writing::remaining;
 pub use self::writing::{Begun, NewImage, Writing};
 use crate::confined::{Directory, Missing};
 use crate::digest::Digest;

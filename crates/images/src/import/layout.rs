@@ -119,7 +119,7 @@ fn name_of(descriptor: &Descriptor) -> Option<Reference> {
 }
 
 fn open(members: &impl Members, descriptor: &Descriptor) -> Result<super::members::Member> {
-    let path = format!("blobs/sha256/{}", &descriptor.digest.to_string()["sha256-".len()..]);
+    let path = format!("blobs/sha256/{}", descriptor.digest.digits());
     let member = members.open(&path)?.ok_or_else(|| Error::Refused(format!("it has no {path:?}")))?;
     if member.size() != descriptor.size {
         let (there, announced) = (member.size(), descriptor.size);

@@ -119,6 +119,12 @@ impl Store {
         rustix::fs::fsync(&self.blobs).map_err(|error| doing()(error.into()))
     }
 
+    /// Removes what has come, because nobody can go on with it.
+    pub(super) fn abandon_download(&self, download: Download) {
+        // What cannot be removed is swept in a week.
+        let _ = self.downloads.remove_file(constant(&download.digest.to_string()));
+    }
+
     pub(super) fn sweep_downloads(&self) -> Result<()> {
         let oldest = SystemTime::now().checked_sub(KEPT).unwrap_or(SystemTime::UNIX_EPOCH);
         for bytes in self.downloads.names().map_err(Error::io("listing downloads"))? {

@@ -62,7 +62,7 @@ impl Store {
     pub fn look_up(&self, text: &str) -> Result<Named> {
         let digits = text.strip_prefix("sha256:").unwrap_or(text);
         if digits.len() >= 12 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
-            let is_meant = |named: &Named| named.manifest.digest.to_string()["sha256-".len()..].starts_with(digits);
+            let is_meant = |named: &Named| named.manifest.digest.digits().starts_with(digits);
             if let Some(named) = self.names()?.into_iter().find(is_meant) {
                 return Ok(named);
             }

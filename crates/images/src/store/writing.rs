@@ -41,6 +41,10 @@ impl Writing {
         self.store.finish_download(download)
     }
 
+    pub fn abandon_download(&self, download: Download) {
+        self.store.abandon_download(download);
+    }
+
     /// A manifest or configuration.
     pub fn put_document(&self, bytes: &[u8]) -> Result<Digest> {
         let digest = Digest::of(bytes);
@@ -58,17 +62,11 @@ impl Writing {
                 Begun::Download(download) => break download,
             }
         };
-        download.restart()?;
-        let mut buffer = vec![0; 128 * 1024];
-        loop {
-            if cancel.is_cancelled() {
-                return Err(Error::Cancelled);
-            }
-            match reader.read(&mut buffer) {
-                Ok(0) => return self.finish_download(*download),
-                Ok(count) => download.write(&buffer[..count])?,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("reading what is to be stored")(error)),
+        match copy(&mut reader, &mut download, cancel) {
+            Ok(()) => self.finish_download(*download),
+            Err(error) => {
+                self.abandon_download(*download);
+                Err(error)
             }
         }
     }
@@ -162,6 +160,22 @@ impl Writing {
             unpacked += self.unpack(*diff_id, layer, &remaining(limits, unpacked), cancel)?;
         }
         Ok(())
+    }
+}
+
+fn copy(reader: &mut impl Read, download: &mut Download, cancel: &CancellationToken) -> Result<()> {
+    download.restart()?;
+    let mut buffer = vec![0; 128 * 1024];
+    loop {
+        if cancel.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => download.write(&buffer[..count])?,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(Error::io("reading what is to be stored")(error)),
+        }
     }
 }
 

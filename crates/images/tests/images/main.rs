@@ -3,8 +3,16 @@
 mod archive;
 mod bombs;
 mod digests;
+mod exports;
+mod fake;
+mod flaky;
 mod imports;
+mod large;
 mod layers;
+mod logins;
 mod naive;
 mod place;
+mod registries;
+mod server;
+mod tools;
 mod traversal;
