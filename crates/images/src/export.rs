@@ -23,6 +23,13 @@ pub fn to_archive(store: &Store, image: &Image, writer: impl Write, work: &Work)
     for (name, text) in documents(image) {
         builder.append_data(&mut header(text.len() as u64), name, text.as_bytes()).map_err(doing())?;
     }
+    // Readers that make missing directories themselves do it as root, and fail if they are not.
+    for directory in ["blobs/", "blobs/sha256/"] {
+        let mut header = header(0);
+        header.set_entry_type(tar::EntryType::Directory);
+        header.set_mode(0o755);
+        builder.append_data(&mut header, directory, io::empty()).map_err(doing())?;
+    }
     for blob in blobs(image) {
         let file = store.open_blob(blob.digest)?;
         builder.append_data(&mut header(blob.size), path(blob.digest), work.watch(file)).map_err(doing())?;

@@ -120,7 +120,10 @@ fn devices_and_set_id_bits() {
     let control = tempfile::tempdir().unwrap();
     naive::unpack(&archive, control.path());
     assert_eq!(fs::metadata(control.path().join("su")).unwrap().mode() & 0o7777, 0o6755, "the control");
-    assert!(fs::symlink_metadata(control.path().join("null")).unwrap().file_type().is_char_device(), "the control");
+    if rustix::process::geteuid().is_root() {
+        let device = fs::symlink_metadata(control.path().join("null")).unwrap();
+        assert!(device.file_type().is_char_device(), "the control, which only root can show");
+    }
 
     let place = Place::new();
     place.import(&Layout::new(&[archive]).tar()).unwrap();
