@@ -9,6 +9,7 @@ mod ledger;
 mod path;
 mod plan;
 mod seccomp;
+mod secret;
 mod wire;
 
 pub use archive::archive;
@@ -17,6 +18,7 @@ pub use ledger::ledger;
 pub use path::guest_path;
 pub use plan::plan;
 pub use seccomp::seccomp;
+pub use secret::secret;
 pub use wire::wire;
 
 /// One target with inputs to start from.
@@ -35,4 +37,5 @@ pub const TARGETS: &[Target] = &[
     Target { name: "archive", run: archive, seeds: archive::SEEDS },
     Target { name: "wire", run: wire, seeds: wire::SEEDS },
     Target { name: "gateway", run: gateway, seeds: gateway::SEEDS },
+    Target { name: "secret", run: secret, seeds: secret::SEEDS },
 ];

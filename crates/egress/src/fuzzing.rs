@@ -7,6 +7,7 @@ use crate::dns::{self, Verdict};
 use crate::explicit;
 use crate::hello::{self, Hello};
 use crate::names::Names;
+pub use crate::secrets::fuzzing::{replacement, request};
 
 /// A packet to the resolver. Only allowed names are looked for, and only those are ever answered with an address.
 pub fn question(packet: &[u8], network: &Network) {

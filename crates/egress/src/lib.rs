@@ -39,6 +39,4 @@ pub use gateway::{Door, Gateway, GatewaySettings, Sockets};
 pub use grant::{Allowance, Grant, GuestFile, Pass};
 #[cfg(feature = "weaken")]
 pub use rule::Rule;
-#[doc(hidden)]
-pub use secrets::fuzzing;
 pub use secrets::{HeaderTemplate, Secret, SecretValue, SecretsFile, Vault};
