@@ -86,6 +86,7 @@ macro_rules! network_suite {
 network_suite! {
     an_allowed_name_is_reached_by_a_program_without_settings,
     an_allowed_name_is_reached_by_the_proxy,
+    an_allowed_name_has_addresses_of_both_families,
     a_name_that_is_not_allowed_does_not_resolve_and_is_told,
     a_port_that_is_not_allowed_is_told,
     the_machine_itself_is_out_of_reach,
@@ -149,6 +150,17 @@ async fn an_allowed_name_is_reached_by_the_proxy(engine: Arc<dyn Engine>, outsid
     let ended = sandbox.run(&shell(&ask_by_proxy(&outside.name, outside.server.port()))).await;
     assert_reached(&ended);
     assert!(ended.text().contains(" 200 "), "{}", ended.text());
+    sandbox.destroy().await;
+}
+
+/// Asked as many programs do: for addresses of a family that the machine is configured for.
+async fn an_allowed_name_has_addresses_of_both_families(engine: Arc<dyn Engine>, outside: Outside) {
+    let sandbox = Subject::with(Arc::clone(&engine), outside.spec()).await;
+    for database in ["ahostsv4", "ahostsv6"] {
+        let ended = sandbox.run(&shell(&format!("getent {database} {}", outside.name))).await;
+        assert_eq!(ended.status(), ExecStatus::Exited(0), "{database}");
+        assert!(ended.text().contains("STREAM"), "{database}: {}", ended.text());
+    }
     sandbox.destroy().await;
 }
 
