@@ -17,7 +17,7 @@ use crate::names::Names;
 use crate::reach::Reach;
 use crate::resolve::Resolver;
 use crate::rule::Rules;
-use crate::secrets::{self, Prepared, Vault};
+use crate::secrets::{self, Prepared, SecretSource};
 use crate::worker::Worker;
 
 /// Decided once, when the process starts.
@@ -25,7 +25,7 @@ use crate::worker::Worker;
 pub struct GatewaySettings {
     /// Hosts by name that may be reached although their addresses are private. Only an operator may name one.
     pub private_hosts: Vec<HostRule>,
-    pub vault: Vault,
+    pub secrets: SecretSource,
     pub of_sandbox: Allowance,
     pub of_owner: Allowance,
     pub events: EventBus,
@@ -38,7 +38,7 @@ impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
             private_hosts: Vec::new(),
-            vault: Vault::default(),
+            secrets: SecretSource::default(),
             of_sandbox: Allowance { connections: 1024, bytes: None, rate: None },
             of_owner: Allowance { connections: 4096, bytes: None, rate: None },
             events: EventBus::default(),
@@ -100,7 +100,7 @@ impl Gateway {
         if grant.network.is_none() {
             return Err(Error::internal("a sandbox without a network needs no way out"));
         }
-        let secrets = secrets::prepare(&self.settings.vault, &grant, keepsake, &[], &self.reach.rules)?;
+        let secrets = secrets::prepare(&self.settings.secrets, &grant, keepsake, &[], &self.reach.rules)?;
         let environment = proxy_variables()?;
         Ok(match secrets {
             None => Pass { grant, environment, files: Vec::new(), keepsake: None, inspector: None },

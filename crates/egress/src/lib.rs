@@ -39,4 +39,4 @@ pub use gateway::{Door, Gateway, GatewaySettings, Sockets};
 pub use grant::{Allowance, Grant, GuestFile, Pass};
 #[cfg(feature = "weaken")]
 pub use rule::Rule;
-pub use secrets::{HeaderTemplate, Secret, SecretValue, SecretsFile, Vault};
+pub use secrets::{HeaderTemplate, Secret, SecretSource, SecretValue, SecretsFile, Vault};

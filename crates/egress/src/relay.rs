@@ -91,23 +91,23 @@ enum Moved {
 
 async fn copy(from: &TcpStream, to: &TcpStream, direction: Direction, meter: &Meter) -> io::Result<Moved> {
     let admitted = meter.admit(PORTION).await?;
-    let (read, rest) = BUFFER
-        .with_borrow_mut(|buffer| {
-            let read = match from.try_read(&mut buffer[..admitted]) {
-                Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((None, Vec::new())),
-                Err(error) => return Err(error),
-            };
-            let written = match to.try_write(&buffer[..read]) {
-                Ok(written) => written,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-                Err(error) => return Err(error),
-            };
-            // Only a slow reader makes us keep anything.
-            Ok((Some(read), buffer[written..read].to_vec()))
-        })
-        .inspect_err(|_| meter.moved(direction, admitted, 0))?;
-    meter.moved(direction, admitted, read.unwrap_or(0));
+    let (read, rest) = BUFFER.with_borrow_mut(|buffer| {
+        let read = from.try_read(&mut buffer[..admitted]);
+        // Before they are sent on: a program that has its last byte may end, and somebody looks at the count.
+        meter.moved(direction, admitted, *read.as_ref().unwrap_or(&0));
+        let read = match read {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok((None, Vec::new())),
+            Err(error) => return Err(error),
+        };
+        let written = match to.try_write(&buffer[..read]) {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(error) => return Err(error),
+        };
+        // Only a slow reader makes us keep anything.
+        Ok((Some(read), buffer[written..read].to_vec()))
+    })?;
     write_all(to, &rest).await?;
     Ok(match read {
         Some(0) => Moved::Ended,

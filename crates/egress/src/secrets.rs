@@ -19,6 +19,7 @@ mod refusal;
 mod replace;
 mod request;
 mod response;
+mod source;
 mod spelling;
 #[cfg(test)]
 mod stand_in;
@@ -31,5 +32,6 @@ mod vault;
 pub use file::SecretsFile;
 pub use header::HeaderTemplate;
 pub(crate) use prepare::{Prepared, prepare};
+pub use source::SecretSource;
 pub use value::SecretValue;
 pub use vault::{Secret, Vault};

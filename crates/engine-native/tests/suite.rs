@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egress::{Gateway, GatewaySettings, Secret, SecretValue, Vault};
+use egress::{Gateway, GatewaySettings, Secret, SecretSource, SecretValue, Vault};
 use engine_native::{NativeConfig, NativeEngine};
 use libtest_mimic::{Arguments, Trial};
 use sandbox::engine::testsuite::{self, Case, Needs, Outside};
@@ -90,7 +90,11 @@ async fn run(case: Case, host: &TestHost) {
         let value = SecretValue::new(secret.1.clone()).expect("a value");
         let mut vault = Vault::default();
         vault.insert(Secret::new(secret.0.clone(), value, vec![rule.clone()], None).expect("a secret"));
-        GatewaySettings { private_hosts: vec![rule.clone()], vault, ..GatewaySettings::default() }
+        GatewaySettings {
+            private_hosts: vec![rule.clone()],
+            secrets: SecretSource::Vault(vault),
+            ..GatewaySettings::default()
+        }
     };
     let next = host.engine(settings()).await;
     let outside = Outside { name: name.clone(), server, next, secret: secret.clone() };

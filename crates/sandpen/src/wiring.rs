@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use egress::{Gateway, GatewaySettings, SecretsFile, Vault};
+use egress::{Gateway, GatewaySettings, SecretSource, SecretsFile};
 use engine_native::{NativeConfig, NativeEngine, Reopen};
 use sandbox::{
     Engine, Error, EventBus, HostRule, InstanceId, Ports, Recovery, Result, Runners, SandboxService, SecretName,
@@ -111,26 +111,30 @@ fn overlaid(config: &Config, built_in: Runners) -> Result<Runners> {
 pub struct Outlet {
     pub gateway: Arc<Gateway>,
     pub events: EventBus,
-    vault: Vault,
+    secrets: SecretSource,
 }
 
 impl Outlet {
     pub fn new(config: &Config) -> Result<Self> {
         let GatewayConfig { private_hosts, secrets_file, of_sandbox, of_owner } = config.gateway.clone();
-        let vault = match secrets_file {
-            Some(path) => SecretsFile::new(path).read()?,
-            None => SecretsFile::of_state_directory(config.state_dir()?).read_if_there()?,
+        let secrets = match secrets_file {
+            Some(path) => SecretSource::File(SecretsFile::new(path)),
+            None => SecretSource::UsualFile(SecretsFile::of_state_directory(config.state_dir()?)),
         };
         let events = EventBus::default();
         let settings =
-            GatewaySettings { private_hosts, vault: vault.clone(), of_sandbox, of_owner, events: events.clone() };
-        Ok(Self { gateway: Arc::new(Gateway::new(settings)), events, vault })
+            GatewaySettings { private_hosts, secrets: secrets.clone(), of_sandbox, of_owner, events: events.clone() };
+        Ok(Self { gateway: Arc::new(Gateway::new(settings)), events, secrets })
     }
 
     /// What may be told of the secrets that sandboxes of a server get.
     pub fn secrets(&self, config: &Config) -> Result<Vec<Secret>> {
+        if config.sandbox.secrets.is_empty() {
+            return Ok(Vec::new());
+        }
+        let vault = self.secrets.vault()?;
         let told = |name: &SecretName| {
-            let secret = self.vault.get(name).ok_or_else(|| {
+            let secret = vault.get(name).ok_or_else(|| {
                 Error::not_found(format!("there is no secret {name}"))
                     .with_hint(format!("keep it first: sandpen secret set {name} --host api.example.com"))
             })?;

@@ -85,7 +85,11 @@ fn a_secret_without_a_network_is_of_no_use_and_an_unknown_one_is_named() {
     let done = world.run(&["run", "bash", "true", "--secret", "API_KEY"]);
     done.expect(125, "").says("cannot use the secret API_KEY").says("name the secret's host");
     world.run(&["mcp", "--secret", "API_KEY"]).expect(1, "").says("there is no secret API_KEY");
-    world.run(&["run", "bash", "true", "--secrets-file", "absent"]).expect(125, "").says("there is no file");
+    let asked =
+        ["run", "bash", "true", "--secret", "API_KEY", "--network", "api.example.com", "--secrets-file", "absent"];
+    world.run(&asked).expect(125, "").says("there is no file");
+    let unasked = ["run", "bash", "true", "--secrets-file", "absent"];
+    world.run(&unasked).expect(0, "");
 }
 
 #[test]

@@ -7,8 +7,9 @@ use sandbox::{Environment, Error, HostPattern, HostRule, Network, Ports, Result}
 
 use super::inspector::Inspector;
 use super::keepsake::Keepsake;
+use super::source::SecretSource;
 use super::trust;
-use super::vault::{Secret, Vault};
+use super::vault::Secret;
 use crate::grant::{Grant, GuestFile};
 use crate::rule::Rules;
 
@@ -23,7 +24,7 @@ pub(crate) struct Prepared {
 
 /// `None` for a sandbox without secrets, which costs nothing.
 pub(crate) fn prepare(
-    vault: &Vault,
+    source: &SecretSource,
     grant: &Grant,
     keepsake: Option<&str>,
     extra_roots: &[CertificateDer<'static>],
@@ -32,6 +33,7 @@ pub(crate) fn prepare(
     if grant.secrets.is_empty() {
         return Ok(None);
     }
+    let vault = source.vault()?;
     let mut secrets: Vec<Arc<Secret>> = Vec::new();
     for name in &grant.secrets {
         let secret = vault.get(name).ok_or_else(|| {

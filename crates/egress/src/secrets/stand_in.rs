@@ -23,7 +23,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::task::JoinHandle;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use super::{Prepared, Secret, SecretValue, Vault, prepare};
+use super::{Prepared, Secret, SecretSource, SecretValue, Vault, prepare};
 use crate::activity::Activity;
 use crate::grant::Grant;
 use crate::inspect::{Dial, Flow, Inspect, Later, Unreached};
@@ -204,7 +204,7 @@ impl Sandbox {
         let id: SandboxId = "sb-7k2m9x4bqhtw3ecd".parse().unwrap();
         let names: BTreeSet<SecretName> = secrets.iter().map(|(name, ..)| name.parse().unwrap()).collect();
         let grant = Grant { id: id.clone(), owner: Owner::local(), network: Network::Internet, secrets: names };
-        let prepared = prepare(&vault, &grant, None, roots, &Rules::default()).unwrap().unwrap();
+        let prepared = prepare(&SecretSource::Vault(vault), &grant, None, roots, &Rules::default()).unwrap().unwrap();
         let bus = EventBus::default();
         let events = bus.subscribe();
         let activity = Arc::new(Activity::new(Owner::local(), id, bus));
