@@ -76,6 +76,18 @@ fn a_new_value_keeps_the_hosts() {
 }
 
 #[test]
+fn the_file_that_sandboxes_get_theirs_from_is_the_one_that_is_changed() {
+    let world = World::new();
+    let elsewhere = world.work().join("mine.toml");
+    let mut command = world.command(&["secret", "set", "KEY", "--host", "a.example"]);
+    let mut child =
+        command.env("SANDPEN_SECRETS_FILE", &elsewhere).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(VALUE.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(elsewhere.exists() && !file(&world).exists());
+}
+
+#[test]
 fn a_value_as_an_argument_is_refused_and_not_repeated() {
     let world = World::new();
     let done = world.run(&["secret", "set", "KEY", VALUE, "--host", "a.example"]).expect(1, "");

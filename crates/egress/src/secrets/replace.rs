@@ -19,8 +19,7 @@ pub(super) struct Patterns {
     /// How many bytes of a stream the longest match can take.
     longest: usize,
     has_space: bool,
-    /// Bytes that a match can begin with.
-    beginnings: Vec<u8>,
+    beginnings: Beginnings,
 }
 
 #[derive(Clone)]
@@ -41,8 +40,7 @@ impl Patterns {
             // A power of two, because the exact length is nobody's business.
             self.longest = self.longest.max(longest.next_power_of_two());
             self.has_space |= spelling.text.contains(&b' ');
-            self.beginnings.extend(spelling.reading.escape());
-            self.beginnings.extend((0..=u8::MAX).filter(|&byte| spelling.fold.apply(byte) == spelling.text[0]));
+            self.beginnings.add(&spelling);
             let fallback = fallbacks(&spelling.text);
             self.patterns.push(Pattern { spelling, fallback, replacement: number });
         }
@@ -52,6 +50,47 @@ impl Patterns {
     /// Whether no match goes over this byte.
     fn separates(&self, byte: u8) -> bool {
         byte < b' ' || (byte == b' ' && !self.has_space)
+    }
+}
+
+/// Pairs of bytes that a match can begin with. Nearly all of a stream is passed over by a look at this.
+#[derive(Clone, Default)]
+struct Beginnings(Vec<u64>);
+
+impl Beginnings {
+    fn add(&mut self, spelling: &Spelling) {
+        self.0.resize(1 << 10, 0);
+        let stands_for = |byte: u8, index: usize| match spelling.text.get(index) {
+            Some(&wanted) => spelling.fold.apply(byte) == wanted,
+            None => true,
+        };
+        let escape = spelling.reading.escape();
+        // A reader that starts in the middle of an escape would read something else, so each is read from its beginning.
+        let begins = |first: &u8| Some(*first) == escape || stands_for(*first, 0);
+        for first in (0..=u8::MAX).filter(begins) {
+            for second in 0..=u8::MAX {
+                if Some(first) == escape || stands_for(second, 1) || Some(second) == escape {
+                    let (word, bit) = Self::place(first, second);
+                    self.0[word] |= 1 << bit;
+                }
+            }
+        }
+    }
+
+    fn contain(&self, first: u8, second: u8) -> bool {
+        let (word, bit) = Self::place(first, second);
+        self.0.get(word).is_some_and(|word| word >> bit & 1 == 1)
+    }
+
+    /// How many bytes can be passed over. The last is never: it takes two to tell.
+    fn none_before(&self, piece: &[u8]) -> usize {
+        let pairs = piece.windows(2).position(|pair| self.contain(pair[0], pair[1]));
+        pairs.unwrap_or(piece.len().saturating_sub(1))
+    }
+
+    fn place(first: u8, second: u8) -> (usize, u32) {
+        let pair = usize::from(first) << 8 | usize::from(second);
+        (pair >> 6, u32::from(second) & 63)
     }
 }
 
@@ -80,8 +119,9 @@ fn fallbacks(text: &[u8]) -> Vec<usize> {
 /// One stream in the middle of being searched.
 pub(super) struct Replacer {
     patterns: Arc<Patterns>,
-    beginnings: [bool; 256],
     views: Vec<View>,
+    /// Nothing is matched, not even in part.
+    idle: bool,
     /// Bytes that may be part of a match, from `head` on; the first of them is at `base` in the stream.
     held: Vec<u8>,
     head: usize,
@@ -115,11 +155,9 @@ struct Hit {
 
 impl Replacer {
     pub fn new(patterns: Arc<Patterns>) -> Self {
-        let mut beginnings = [false; 256];
-        patterns.beginnings.iter().for_each(|&byte| beginnings[usize::from(byte)] = true);
         let views = Reading::ALL.map(|reading| View::new(reading, &patterns));
         Self {
-            beginnings,
+            idle: true,
             views: views.into_iter().filter(|view| !view.patterns.is_empty()).collect(),
             held: Vec::new(),
             head: 0,
@@ -138,12 +176,8 @@ impl Replacer {
         self.held.extend_from_slice(piece);
         let mut index = 0;
         while index < piece.len() {
-            if self.views.iter().all(View::is_idle) {
-                let skipped = piece[index..].iter().position(|&byte| self.beginnings[usize::from(byte)]);
-                index += skipped.unwrap_or(piece.len() - index);
-                if index == piece.len() {
-                    break;
-                }
+            if self.idle {
+                index += self.patterns.beginnings.none_before(&piece[index..]);
             }
             self.look_at(piece[index], begin + index as u64);
             index += 1;
@@ -193,6 +227,7 @@ impl Replacer {
                 hits.push(hit);
             });
         }
+        self.idle = self.views.iter().all(View::is_idle);
     }
 
     /// Write what comes before `end` and forget it.

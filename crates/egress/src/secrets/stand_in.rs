@@ -225,7 +225,7 @@ impl Sandbox {
         (inside, tokio::spawn(async move { inspector.serve(flow).await }))
     }
 
-    /// Over TLS, where the client says `name` and believes the sandbox's authority only.
+    /// Over TLS, where the client says `name` and believes what the files of the sandbox say.
     pub async fn encrypted(&self, host: &str, port: u16, name: &str) -> io::Result<Client> {
         let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(self.authority());

@@ -107,7 +107,10 @@ struct Removed {
 }
 
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
-    let file = SecretsFile::of_state_directory(config.state_dir()?);
+    let file = match &config.gateway.secrets_file {
+        Some(path) => SecretsFile::new(path),
+        None => SecretsFile::of_state_directory(config.state_dir()?),
+    };
     let audience = Teller::new(&config).audience;
     match arguments.action {
         Action::Set(arguments) => set(arguments, &file, audience),
