@@ -7,4 +7,5 @@ mod flows;
 mod hostile;
 mod plain;
 mod rules;
+mod secrets;
 mod support;
