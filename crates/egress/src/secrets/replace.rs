@@ -47,6 +47,12 @@ impl Patterns {
         number
     }
 
+    /// Whether nothing can be found in this text, by a look that costs next to nothing.
+    pub fn cannot_be_in(&self, text: &[u8]) -> bool {
+        let shortest = self.patterns.iter().map(|pattern| pattern.spelling.text.len()).min();
+        shortest.is_none_or(|shortest| shortest > 1 && self.beginnings.none_before(text) + 1 >= text.len())
+    }
+
     /// Whether no match goes over this byte.
     fn separates(&self, byte: u8) -> bool {
         byte < b' ' || (byte == b' ' && !self.has_space)

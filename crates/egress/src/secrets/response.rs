@@ -89,6 +89,9 @@ pub(super) fn mask_headers(headers: &mut HeaderMap, masks: &Masks) {
 }
 
 fn was_replaced(patterns: &Arc<Patterns>, text: &[u8]) -> Option<Vec<u8>> {
+    if patterns.cannot_be_in(text) {
+        return None;
+    }
     let (text, replacer) = Replacer::whole(patterns, text);
     replacer.replaced().next().is_some().then_some(text)
 }
