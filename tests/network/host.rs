@@ -12,12 +12,12 @@ use crate::scene::Scene;
 use crate::world::FIRST_PORT;
 use crate::world::places::{Kind, PLACES};
 use crate::world::visits::VisitKind;
-use crate::{greeting, inbound, names, spellings, walls};
+use crate::{greeting, inbound, names, secrets, served, spellings, tools, walls};
 
 pub const ARGUMENT: &str = "--be-the-host";
 
 fn checks() -> Vec<&'static dyn Check> {
-    [walls::CHECKS, names::CHECKS, spellings::CHECKS, greeting::CHECKS, inbound::CHECKS].concat()
+    [walls::CHECKS, names::CHECKS, spellings::CHECKS, greeting::CHECKS, inbound::CHECKS, secrets::CHECKS].concat()
 }
 
 pub async fn run(arguments: &[String]) -> Result<ExitCode> {
@@ -33,6 +33,8 @@ pub async fn run(arguments: &[String]) -> Result<ExitCode> {
     for check in checks().iter().filter(|check| is_wanted(check.about().id)) {
         judge(*check, &scene, &mut table).await;
     }
+    served::judge(is_wanted, &scene.oracle, &mut table);
+    tools::judge(is_wanted, &scene.oracle, &mut table)?;
     Ok(table.finish())
 }
 

@@ -9,9 +9,13 @@ mod greeting;
 mod host;
 mod inbound;
 mod names;
+mod product;
 mod scene;
+mod secrets;
+mod served;
 mod spellings;
 mod stand;
+mod tools;
 mod walls;
 mod world;
 

@@ -5,10 +5,11 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::BufRead;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use sandpen_tests::processes::Process;
+use sandpen_tests::processes::{self, Process};
 
 /// The value as it stands, and as it stands in what programs write.
 pub struct Needles(Vec<(&'static str, Vec<u8>)>);
@@ -43,14 +44,15 @@ impl Needles {
     }
 }
 
+/// From one first byte to the next, by a function of the C library: memory is large, and tests are not optimised.
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {
     let Some(first) = needle.first() else { return false };
     let mut rest = bytes;
-    while let Some(at) = rest.iter().position(|byte| byte == first) {
-        if rest[at..].starts_with(needle) {
+    while rest.skip_until(*first).is_ok_and(|skipped| skipped > 0) {
+        let at = bytes.len() - rest.len() - 1;
+        if bytes[at..].starts_with(needle) {
             return true;
         }
-        rest = &rest[at + 1..];
     }
     false
 }
@@ -75,67 +77,68 @@ pub fn in_processes(pids: &[u32], needles: &Needles) -> Found {
         if memory(&process, needles, &mut found) {
             found.processes += 1;
         }
-        if roots.insert(process.namespace("mnt")) {
-            for directory in ["workspace", "tmp", "home", "run", "var/tmp", "dev/shm", "etc"] {
-                in_directory(&process.file("root").join(directory), &[], needles, &mut found);
+        // A helper on the host has the host's own files.
+        let is_inside = process.namespace("pid") != processes::namespace("/proc/self/ns/pid");
+        if is_inside && roots.insert(process.namespace("mnt")) {
+            for directory in ["workspace", "tmp", "home", "run", "dev/shm"] {
+                let directory = process.file("root").join(directory);
+                // A link in the sandbox would be followed in the tree of whoever follows it: ours.
+                if fs::symlink_metadata(&directory).is_ok_and(|found| found.is_dir()) {
+                    in_directory(&directory, &[], needles, &mut found);
+                }
             }
         }
     }
     found
 }
 
+const PAGE: u64 = 4096;
+
 /// Whether the memory of this process can be read at all.
 fn memory(process: &Process, needles: &Needles, found: &mut Found) -> bool {
-    let Ok(mut memory) = File::open(process.file("mem")) else { return false };
+    let (Ok(memory), Ok(pages)) = (File::open(process.file("mem")), File::open(process.file("pagemap"))) else {
+        return false;
+    };
     let maps = process.text("maps");
     let mut seen = false;
     for line in maps.lines() {
         let mut fields = line.split_whitespace();
         let (Some(range), Some(access)) = (fields.next(), fields.next()) else { continue };
-        if !access.starts_with('r') || line.ends_with("[vvar]") || line.ends_with("[vsyscall]") {
-            continue;
-        }
         let bounds = range
             .split_once('-')
             .and_then(|(start, end)| Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?)));
-        let Some((start, end)) = bounds else { continue };
-        seen |= region(&mut memory, start, end, needles, found, || format!("memory of {process} at {line}"));
+        // What cannot be written is as it is in its file, and files are searched by themselves.
+        let is_own = access.starts_with("rw") || !line.contains('/');
+        let Some((start, end)) = bounds.filter(|_| is_own) else { continue };
+        for (start, end) in present(&pages, start, end) {
+            let mut bytes = vec![0; (end - start) as usize];
+            // Pages of devices and of the kernel itself cannot be read, and hold nothing of the process.
+            let Ok(count) = memory.read_at(&mut bytes, start) else { continue };
+            seen = true;
+            note(found, &bytes[..count], needles, || format!("memory of {process} at {line}"));
+        }
     }
     seen
 }
 
-fn region(
-    memory: &mut File,
-    start: u64,
-    end: u64,
-    needles: &Needles,
-    found: &mut Found,
-    place: impl Fn() -> String,
-) -> bool {
-    const PIECE: u64 = 4 << 20;
-    /// Longer than any needle: one that lies across two pieces is found too.
-    const OVERLAP: u64 = 4096;
-    let mut at = start;
-    let mut seen = false;
-    while at < end {
-        let size = PIECE.min(end - at);
-        let mut bytes = vec![0; size as usize];
-        if memory.seek(SeekFrom::Start(at)).is_err() {
-            return seen;
+/// The runs of pages that hold something: what was reserved and never touched would be read as zeroes, by the gigabyte.
+fn present(pages: &File, start: u64, end: u64) -> Vec<(u64, u64)> {
+    const PRESENT_OR_SWAPPED: u64 = 0b11 << 62;
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    let mut entries = vec![0; ((end - start) / PAGE * 8) as usize];
+    let count = pages.read_at(&mut entries, start / PAGE * 8).unwrap_or(0);
+    for (index, entry) in entries[..count].chunks_exact(8).enumerate() {
+        let entry = u64::from_ne_bytes(entry.try_into().unwrap_or_default());
+        if entry & PRESENT_OR_SWAPPED == 0 {
+            continue;
         }
-        // Reserved memory that nobody has touched cannot be read, and holds nothing.
-        let count = memory.read(&mut bytes).unwrap_or(0);
-        if count == 0 {
-            return seen;
+        let at = start + index as u64 * PAGE;
+        match runs.last_mut() {
+            Some((_, end)) if *end == at => *end += PAGE,
+            Some(_) | None => runs.push((at, at + PAGE)),
         }
-        seen = true;
-        note(found, &bytes[..count], needles, &place);
-        if at + count as u64 >= end {
-            return seen;
-        }
-        at += (count as u64).saturating_sub(OVERLAP).max(1);
     }
-    seen
+    runs
 }
 
 /// Every file below a directory, and its names. `except` are files that may have it.
