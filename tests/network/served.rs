@@ -57,17 +57,21 @@ fn log_and_state(oracle: &Oracle) -> Result<String> {
     product.keep_secret(&[SECRET, "--host", "api.example.com"], &value)?;
     let secrets = product.state().join("secrets.toml");
     let mut wire = server(product, &["--secret", SECRET], &canary)?;
+    // Put together inside: at this level the server writes down what its client says, and that is the client's affair.
+    let (head, tail) = token.split_at(token.len() / 2);
     let script = format!(
-        r#"ask() {{ curl -sS -m 10 -H "Authorization: Bearer $API_KEY" -H "X-Token: {token}" -d "token={token}&key=$API_KEY" "$@" 2>/dev/null; }}
-        ask "https://api.example.com/{token}?key=$API_KEY"
+        r#"token=$(printf '%s%s' {head} {tail})
+        ask() {{ curl -sS -m 10 -H "Authorization: Bearer $API_KEY" -H "X-Token: $token" -d "token=$token&key=$API_KEY" "$@" >/dev/null 2>&1; }}
+        ask "https://api.example.com/$token?key=$API_KEY"
         for url in https://api.example.com http://api.example.com http://public.example.com https://wrong.example.com \
             http://other.example.com:81 http://nobody.example.com http://ten.example.com http://127.0.0.1:1 http://169.254.169.254; do
-            ask "$url/{token}?token={token}"; ask --noproxy '*' "$url/{token}?token={token}"
+            ask "$url/$token?token=$token"; ask --noproxy '*' "$url/$token?token=$token"
         done
-        printf 'GET http://user:{token}@ten.example.com/{token}?{token} HTTP/1.1\r\n\r\n' >/dev/tcp/127.0.0.1/3128
-        printf 'CONNECT {token} HTTP/1.1\r\n\r\n' >/dev/tcp/127.0.0.1/3128
-        printf 'NONSENSE {token} \r\n\r\n' >/dev/tcp/127.0.0.1/3128
-        echo; echo "$API_KEY" >key; sleep 300 & echo started"#
+        printf "GET http://user:$token@ten.example.com/$token?$token HTTP/1.1\r\n\r\n" >/dev/tcp/127.0.0.1/3128
+        printf "GET http://ten.example.com/$token?$token HTTP/1.1\r\nHost: x\r\nX-Token: $token\r\n\r\n" >/dev/tcp/127.0.0.1/3128
+        printf "CONNECT /$token HTTP/1.1\r\n\r\n" >/dev/tcp/127.0.0.1/3128
+        printf "NONSENSE $token \r\n\r\n" >/dev/tcp/127.0.0.1/3128
+        curl -sS -m 10 "https://api.example.com/?key=$API_KEY"; echo "$API_KEY" >key; sleep 300 & echo started"#
     );
     let sandbox = wire.good("create_sandbox", &json!({"network": "internet"}))?["sandbox_id"].take();
     let arguments = json!({"argv": ["bash", "-c", script], "sandbox_id": sandbox, "timeout_s": 120, "wait_s": 120, "background": true});
