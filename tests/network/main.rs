@@ -8,6 +8,7 @@ mod check;
 mod greeting;
 mod host;
 mod inbound;
+mod index;
 mod names;
 mod product;
 mod scene;
@@ -35,7 +36,11 @@ fn main() -> ExitCode {
             println!("sum: 0 passed, 0 failed, 1 skipped, 0 void");
             return ExitCode::SUCCESS;
         }
-        Some(_) | None => runtime.block_on(async { stand::as_host(&world::World::start()?, &arguments) }),
+        Some(_) | None => runtime.block_on(async {
+            let in_our_world = stand::as_host(&world::World::start()?, &arguments)?;
+            let in_the_world = index::judge(&arguments)?;
+            Ok(if in_our_world == ExitCode::SUCCESS { in_the_world } else { in_our_world })
+        }),
     };
     match done {
         Ok(code) => code,

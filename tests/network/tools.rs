@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use sandpen_tests::random::unique;
 use sandpen_tests::table::{Table, Verdict};
 use sandpen_tests::{Result, Trouble};
 
@@ -63,6 +64,14 @@ const USES: &[Use] = &[
         visits: ("public", 443),
     },
     Use {
+        name: "Python requests",
+        program: "python3",
+        network: "public.example.com",
+        script: "curl -s --fail http://public.example.com/files/python.tar | tar x; python3 -c 'import requests; print(requests.get(\"https://public.example.com/requests\", timeout=20).text)'",
+        says: "GET /requests",
+        visits: ("public", 443),
+    },
+    Use {
         name: "Python without a proxy",
         program: "python3",
         network: "*.example.com",
@@ -74,8 +83,7 @@ const USES: &[Use] = &[
         name: "Node fetch",
         program: "node",
         network: "public.example.com",
-        // Node's own bundle of authorities does not know the stand-in, as it would not know a company's.
-        script: "NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt node -e 'fetch(\"https://public.example.com/fetch\").then(r => r.text()).then(console.log)'",
+        script: "node -e 'fetch(\"https://public.example.com/fetch\").then(r => r.text()).then(console.log)'",
         says: "GET /fetch",
         visits: ("public", 443),
     },
@@ -113,6 +121,31 @@ const USES: &[Use] = &[
     },
 ];
 
+/// A header with a secret, by programs that each find the sandbox's own authority in another place.
+const WITH_SECRET: &[(&str, &str, &str)] = &[
+    ("curl with a secret", "curl", "curl -sS --fail -H \"X-Key: $API_KEY\" https://api.example.com/"),
+    (
+        "Git with a secret",
+        "git",
+        "git -c http.extraHeader=\"X-Key: $API_KEY\" clone --quiet https://api.example.com/files/repository.git copy && cat copy/file",
+    ),
+    (
+        "Python requests with a secret",
+        "python3",
+        "curl -s --fail https://api.example.com/files/python.tar | tar x; python3 -c 'import os, requests; r = requests.get(\"https://api.example.com/\", headers={\"X-Key\": os.environ[\"API_KEY\"]}, timeout=20); r.raise_for_status()'",
+    ),
+    (
+        "Java with a secret",
+        "java",
+        "printf 'import java.net.*; class A { public static void main(String[] a) throws Exception { URLConnection c = new URL(\"https://api.example.com/\").openConnection(); c.setRequestProperty(\"X-Key\", System.getenv(\"API_KEY\")); c.getInputStream().readAllBytes(); } }' >A.java && java -Xmx128m A.java",
+    ),
+    (
+        "Node with a secret",
+        "node",
+        "node -e 'fetch(\"https://api.example.com/\", {headers: {\"X-Key\": process.env.API_KEY}}).then(r => r.text())'",
+    ),
+];
+
 /// Who is refused, and told so.
 const REFUSED: &[(&str, &str, &str)] = &[
     ("a name beside the list", "curl -sS --fail -m 20 http://other.example.com/", "other.example.com"),
@@ -134,10 +167,24 @@ pub fn judge(wanted: impl Fn(&str) -> bool, oracle: &Oracle, table: &mut Table) 
         } else {
             match works(&product, oracle, one) {
                 Ok(()) => (Verdict::Pass, format!("with {}", one.network)),
-                Err(trouble) => (Verdict::Fail, trouble.to_string()),
+                Err(trouble) => missing_or_failed(&trouble),
             }
         };
         table.add(one.name, verdict, &detail, started.elapsed());
+    }
+    let value = unique("value");
+    product.keep_secret(&["API_KEY", "--host", "api.example.com"], &value)?;
+    for (name, program, script) in WITH_SECRET.iter().filter(|(name, _, _)| wanted(name)) {
+        let started = Instant::now();
+        let (verdict, detail) = if !is_installed(program) {
+            (Verdict::Skip, format!("{program} is not installed"))
+        } else {
+            match puts_in(&product, oracle, script, &value) {
+                Ok(()) => (Verdict::Pass, "the value arrived".to_owned()),
+                Err(trouble) => missing_or_failed(&trouble),
+            }
+        };
+        table.add(name, verdict, &detail, started.elapsed());
     }
     for (name, script, told) in REFUSED.iter().filter(|(name, _, _)| wanted(name)) {
         let started = Instant::now();
@@ -158,6 +205,30 @@ fn works(product: &Product, oracle: &Oracle, one: &Use) -> Result<()> {
     let came = oracle.visits()?;
     let connected = |visit: &&Visit| visit.kind == VisitKind::Connection && visit.place == place && visit.port == port;
     if came.iter().any(|visit| connected(&visit)) { Ok(()) } else { Err(Trouble(format!("nobody came to {place}"))) }
+}
+
+/// A library that is not there is no fault of the network.
+fn missing_or_failed(trouble: &Trouble) -> (Verdict, String) {
+    match trouble.0.contains("ModuleNotFoundError: No module named 'requests'") {
+        true => (Verdict::Skip, "requests could not be installed from an index".to_owned()),
+        false => (Verdict::Fail, trouble.to_string()),
+    }
+}
+
+fn puts_in(product: &Product, oracle: &Oracle, script: &str, value: &str) -> Result<()> {
+    let ran = product.script("api.example.com", &["--secret", "API_KEY"], script)?.succeeded()?;
+    let came = oracle.visits()?;
+    let header = format!("x-key: {value}");
+    if ran.stdout.contains(value) || ran.stderr.contains(value) {
+        return Err("the value came back".into());
+    }
+    match came.iter().any(|visit| visit.kind == VisitKind::Request && visit.text.contains(&header)) {
+        true => Ok(()),
+        false => Err(ran.told(&format!(
+            "the value did not arrive: {:?}",
+            came.iter().map(|visit| &visit.text).collect::<Vec<_>>()
+        ))),
+    }
 }
 
 fn refused(product: &Product, oracle: &Oracle, script: &str, told: &str) -> Result<()> {

@@ -54,6 +54,9 @@ impl World {
         let files = directory.path().join("files");
         fs::create_dir(&files)?;
         repository::make(&files)?;
+        if !repository::library(&files) {
+            println!("MISSING: requests cannot be installed from an index: what Python does with it is skipped");
+        }
         let visits = Visits::default();
         let web = Web { visits: visits.clone(), authority, files };
         for (port, speaks) in
