@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    bench, completions, cp, create, doctor, exec, logs, man, mcp, ps, run, secret, serve, stop, tools,
+    bench, completions, cp, create, doctor, exec, image, logs, man, mcp, ps, run, secret, serve, stop, tools,
 };
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
@@ -71,6 +71,7 @@ impl Cli {
             Command::Mcp(arguments) => arguments.write_to(&mut written),
             Command::Tools(arguments) => arguments.write_to(&mut written),
             Command::Serve(arguments) => arguments.write_to(&mut written),
+            Command::Image(arguments) => arguments.write_to(&mut written),
             Command::Cp(_)
             | Command::Ps(_)
             | Command::Logs(_)
@@ -109,6 +110,7 @@ pub enum Command {
     Ps(ps::Arguments),
     Logs(logs::Arguments),
     Stop(stop::Arguments),
+    Image(image::Arguments),
     Secret(secret::Arguments),
     Mcp(mcp::Arguments),
     Serve(serve::Arguments),
@@ -129,6 +131,7 @@ impl Command {
             Self::Ps(arguments) => ps::run(arguments, config),
             Self::Logs(arguments) => logs::run(arguments, config),
             Self::Stop(arguments) => stop::run(arguments, config),
+            Self::Image(arguments) => image::run(arguments, config),
             Self::Secret(arguments) => secret::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Tools(arguments) => tools::run(arguments, config),
@@ -149,6 +152,7 @@ impl Command {
             | Self::Ps(_)
             | Self::Logs(_)
             | Self::Stop(_)
+            | Self::Image(_)
             | Self::Secret(_)
             | Self::Mcp(_)
             | Self::Tools(_)

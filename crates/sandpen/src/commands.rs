@@ -8,6 +8,7 @@ pub mod cp;
 pub mod create;
 pub mod doctor;
 pub mod exec;
+pub mod image;
 pub mod logs;
 pub mod man;
 pub mod mcp;

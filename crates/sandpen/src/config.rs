@@ -16,6 +16,7 @@ pub use self::gateway::GatewayConfig;
 pub use self::http::HttpConfig;
 pub use self::key::Key;
 use self::key::Shape;
+pub use self::registries::RegistryConfig;
 pub use self::sandboxes::SandboxConfig;
 pub use self::written::{Origin, Written};
 use crate::transfer::roots::OpenedPath;
@@ -27,6 +28,7 @@ pub mod flags;
 pub mod gateway;
 pub mod http;
 pub mod key;
+pub mod registries;
 pub mod sandboxes;
 pub mod written;
 
@@ -44,6 +46,7 @@ pub struct Config {
     pub gateway: GatewayConfig,
     pub server: ServerConfig,
     pub http: HttpConfig,
+    pub registries: RegistryConfig,
 }
 
 /// What a server offers, and what it tells of itself.
@@ -76,6 +79,7 @@ impl Default for Config {
                 log: LogLevel::Warn,
             },
             http: HttpConfig::default(),
+            registries: RegistryConfig::default(),
         }
     }
 }
@@ -128,6 +132,8 @@ impl Config {
             Key::AllowPrivateHost => self.gateway.private_hosts.clear(),
             Key::AllowedHosts => self.http.allowed_hosts.clear(),
             Key::AllowedOrigins => self.http.allowed_origins.clear(),
+            Key::InsecureRegistry => self.registries.insecure.clear(),
+            Key::RegistryMirror => self.registries.mirrors.clear(),
             Key::Engine
             | Key::StateDir
             | Key::Json
@@ -223,6 +229,10 @@ impl Config {
             Key::AllowedOrigins => self.http.allowed_origins.push(value.parse()?),
             Key::MaxBody => self.http.max_body = http::body_size(value)?,
             Key::NoLegacySse => self.http.legacy_sse = !truth(value)?,
+            Key::InsecureRegistry => {
+                self.registries.insecure.insert(registries::host(value)?);
+            }
+            Key::RegistryMirror => self.registries.mirrors.push(registries::mirror(value)?),
         }
         Ok(())
     }

@@ -309,6 +309,26 @@ impl HttpFlags {
     }
 }
 
+/// How registries are reached.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Registries")]
+pub struct RegistryFlags {
+    /// Speak to this registry without encryption: localhost:5000
+    #[arg(long, global = true, value_name = "HOST")]
+    insecure_registry: Vec<String>,
+
+    /// Ask this host before Docker's registry, or before another that is named: mirror.example, ghcr.io=mirror.example
+    #[arg(long, global = true, value_name = "[HOST=]MIRROR")]
+    registry_mirror: Vec<String>,
+}
+
+impl RegistryFlags {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::InsecureRegistry, &self.insecure_registry);
+        push(written, Key::RegistryMirror, &self.registry_mirror);
+    }
+}
+
 fn push<'a>(written: &mut Written, key: Key, values: impl IntoIterator<Item = &'a String>) {
     for value in values {
         written.push(key, value);

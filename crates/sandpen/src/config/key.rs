@@ -79,6 +79,8 @@ keys! {
     AllowedOrigins, "allowed_origins", List;
     MaxBody, "max_body", One;
     NoLegacySse, "no_legacy_sse", One;
+    InsecureRegistry, "insecure_registry", List;
+    RegistryMirror, "registry_mirror", List;
 }
 
 impl Key {

@@ -1,0 +1,185 @@
+//! `sandpen image`: the images on this machine, where they come from and where they go.
+
+use std::fmt::Display;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand};
+use images::registry::{Credentials, Settings};
+use images::{Error as ImageError, Named, Reference, Store, Work};
+use sandbox::{ByteSize, Error, Result};
+use serde::Serialize;
+
+use self::progress::Bar;
+use crate::cli::examples;
+use crate::config::flags::RegistryFlags;
+use crate::config::{Config, Written};
+use crate::exit::Exit;
+use crate::signals::Signals;
+use crate::{time, wiring};
+
+mod export;
+mod import;
+mod list;
+mod progress;
+mod pull;
+mod push;
+mod remove;
+mod tag;
+
+/// Fetch, list and remove images
+///
+/// An image is a tree of files that sandboxes start from, together with how to run what is in it. It is named as Docker
+/// names it: debian:12, ghcr.io/owner/tool@sha256:… No daemon is needed. Logins are those of `docker login`.
+#[derive(Args, Debug)]
+#[command(disable_help_subcommand = true, after_help = examples(&[
+    ("sandpen image pull debian:12", "fetch an image from a registry"),
+    ("sandpen image import saved.tar tool:1", "take one from a file of docker save, an OCI layout or a root tree"),
+    ("sandpen image ls", "see what is there, and how large it is"),
+    ("sandpen image export tool:1 tool.tar", "write a file that docker load and skopeo read"),
+]))]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+
+    #[command(flatten)]
+    registries: RegistryFlags,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Pull(pull::Arguments),
+    Import(import::Arguments),
+    Ls(list::Arguments),
+    Rm(remove::Arguments),
+    Tag(tag::Arguments),
+    Export(export::Arguments),
+    Push(push::Arguments),
+}
+
+impl Arguments {
+    pub fn write_to(&self, written: &mut Written) {
+        self.registries.write_to(written);
+    }
+}
+
+pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
+    match arguments.command {
+        Command::Pull(arguments) => pull::run(arguments, &config),
+        Command::Import(arguments) => import::run(arguments, &config),
+        Command::Ls(arguments) => list::run(&arguments, &config),
+        Command::Rm(arguments) => remove::run(&arguments, &config),
+        Command::Tag(arguments) => tag::run(&arguments, &config),
+        Command::Export(arguments) => export::run(arguments, &config),
+        Command::Push(arguments) => push::run(arguments, &config),
+    }
+}
+
+/// An image as all of these commands show it.
+#[derive(Debug, Serialize)]
+struct ImageObject {
+    image: String,
+    digest: String,
+    platform: String,
+    added_at: String,
+    layers: usize,
+    /// As registries count it: layers as they are transferred.
+    transfer_bytes: u64,
+    /// Files of all layers; those that images share are counted with each.
+    unpacked_bytes: u64,
+}
+
+impl ImageObject {
+    fn new(store: &Store, named: &Named) -> Result<Self> {
+        let (manifest, configuration) = store.describe(&named.manifest).map_err(image_error)?;
+        let sizes = configuration.rootfs.diff_ids.iter().map(|layer| store.layer_size(*layer));
+        let unpacked = sizes.sum::<images::Result<u64>>().map_err(image_error)?;
+        Ok(Self {
+            image: named.reference.familiar(),
+            digest: named.manifest.digest.qualified(),
+            platform: named.platform.to_string(),
+            added_at: time::rfc3339(std::time::UNIX_EPOCH + std::time::Duration::from_secs(named.added)),
+            layers: manifest.layers.len(),
+            transfer_bytes: manifest.bytes(),
+            unpacked_bytes: unpacked,
+        })
+    }
+
+    fn sentence(&self, done: &str) -> String {
+        let size = ByteSize::new(self.unpacked_bytes);
+        let layers = if self.layers == 1 { "layer" } else { "layers" };
+        format!("{done} {} ({}, {} {layers}, {size})\n", self.image, self.digest, self.layers)
+    }
+}
+
+fn open_store(config: &Config) -> Result<Arc<Store>> {
+    let store = Store::open(&config.state_dir()?.join("images")).map_err(image_error)?;
+    Ok(Arc::new(store))
+}
+
+fn settings(config: &Config) -> Settings {
+    Settings {
+        insecure: config.registries.insecure.clone(),
+        mirrors: config.registries.mirrors.clone(),
+        credentials: Credentials::of_docker(),
+        ..Settings::default()
+    }
+}
+
+fn reference(text: &str) -> Result<Reference> {
+    text.parse().map_err(image_error)
+}
+
+/// Does something long on a thread of its own, with a bar for whoever watches. The first signal gives it up, and then the
+/// store is as if it had never begun, except for layers that the next one can go on with.
+fn work<T: Send + 'static>(
+    config: &Config,
+    task: impl FnOnce(&Work) -> images::Result<T> + Send + 'static,
+) -> Result<std::result::Result<T, Exit>> {
+    let bar = Bar::start(config.json);
+    let work = Work { progress: bar.progress(), ..Work::default() };
+    let cancel = work.cancel.clone();
+    let done = wiring::block_on(async {
+        let mut signals = Signals::listen()?;
+        let mut working = tokio::task::spawn_blocking(move || task(&work));
+        let (joined, heard) = match signals.unless_ended(&mut working).await {
+            Ok(joined) => (joined, None),
+            Err(signal) => {
+                cancel.cancel();
+                (working.await, Some(signal))
+            }
+        };
+        let finished =
+            joined.map_err(|cause| Error::internal("work on an image ended unexpectedly").with_cause(cause))?;
+        match (finished, heard) {
+            (Ok(value), _) => Ok(Ok(value)),
+            (Err(_), Some(signal)) => Ok(Err(Exit::signal(signal))),
+            (Err(error), None) => Err(image_error(error)),
+        }
+    });
+    bar.end();
+    done
+}
+
+/// What went wrong with an image, in the words of the command line.
+fn image_error(error: ImageError) -> Error {
+    match &error {
+        ImageError::Refused(what) => Error::invalid_input(format!("the image is refused: {what}")),
+        ImageError::LimitExceeded(what) => Error::limit_exceeded(format!("the image is too large: {what}")),
+        ImageError::Unsupported(what) => Error::unsupported(what.clone()),
+        ImageError::Invalid(what) => Error::invalid_input(what.clone()),
+        ImageError::NotFound(what) => Error::not_found(what.clone()).with_hint("sandpen image ls shows what is here"),
+        ImageError::Denied(what) => {
+            Error::denied(what.clone()).with_hint("log in with docker login, or check the name of the image")
+        }
+        ImageError::Unavailable(what) => Error::unavailable(what.clone())
+            .with_hint("a registry that is not encrypted has to be named with --insecure-registry"),
+        ImageError::Cancelled => Error::unavailable("it was given up"),
+        ImageError::Io { doing, source } => {
+            Error::unavailable(format!("{} while {doing}", crate::output::reason(source)))
+        }
+    }
+}
+
+fn list_of(names: impl IntoIterator<Item = impl Display>) -> String {
+    names.into_iter().map(|name| name.to_string()).collect::<Vec<_>>().join(", ")
+}
