@@ -3,6 +3,7 @@
 mod archive;
 mod bombs;
 mod digests;
+mod docker;
 mod exports;
 mod fake;
 mod flaky;
@@ -11,6 +12,7 @@ mod large;
 mod layers;
 mod logins;
 mod naive;
+mod overlays;
 mod place;
 mod registries;
 mod server;

@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
             object.image.clone().into(),
             Cell::styled(named.manifest.digest.short(), DIM),
             ByteSize::new(object.unpacked_bytes).to_string().into(),
-            format!("{} ago", time::short(age)).into(),
+            format!("{} ago", time::short(Duration::from_secs(age.as_secs()))).into(),
         ]);
     }
     output::text(&table.render());
