@@ -19,6 +19,9 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("ip", "iproute2", "no network can be made for the checks of what sandboxes reach"),
     ("curl", "curl ca-certificates", "what sandboxes do with curl is skipped"),
     ("git", "git", "what sandboxes do with Git is skipped"),
+    ("docker-registry", "docker-registry", "pull and push are not tested with a real registry"),
+    ("htpasswd", "apache2-utils", "a registry that wants a password is not tested"),
+    ("skopeo", "skopeo", "images are not compared with what skopeo makes of them"),
     ("bwrap", "bubblewrap", "speed is not compared with bubblewrap"),
 ];
 

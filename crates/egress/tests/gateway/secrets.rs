@@ -29,7 +29,7 @@ fn with_secret(hosts: &str) -> GatewaySettings {
     let (name, value) = ("KEY".parse().unwrap(), SecretValue::new(VALUE).unwrap());
     let header = Some("X-Key: {}".parse().unwrap());
     vault.insert(Secret::new(name, value, vec![hosts.parse().unwrap()], header).unwrap());
-    GatewaySettings { vault, ..settings() }
+    GatewaySettings { secrets: SecretSource::Vault(vault), ..settings() }
 }
 
 fn grant(network: &str, secret: &str) -> Grant {
