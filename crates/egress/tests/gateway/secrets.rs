@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use egress::{Door, Gateway, GatewaySettings, Grant, Mark, Pass, Secret, SecretValue, Sockets, Vault};
+use egress::{Door, Gateway, GatewaySettings, Grant, Mark, Pass, Secret, SecretSource, SecretValue, Sockets, Vault};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
