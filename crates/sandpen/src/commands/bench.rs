@@ -17,6 +17,7 @@ use crate::exit::Exit;
 use crate::{output, suggest, wiring};
 
 mod bundle;
+mod network;
 mod program;
 mod report;
 mod row;
@@ -52,10 +53,12 @@ pub struct Arguments {
     markdown: bool,
 }
 
-pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
+pub fn run(arguments: Arguments, mut config: Config) -> Result<Exit> {
     let wanted = Wanted::new(&arguments.only)?;
-    let report =
-        wiring::with_service(&config, |service| async { measure(&arguments, &wanted, &config, service).await })?;
+    let source = network::Source::open(&mut config);
+    let report = wiring::with_service(&config, |service| async {
+        measure(&arguments, &wanted, &config, service, source).await
+    })?;
     if config.json {
         output::object(&report);
     } else if arguments.markdown {
@@ -71,7 +74,7 @@ struct Wanted(Vec<String>);
 
 impl Wanted {
     fn new(names: &[String]) -> Result<Self> {
-        let known = || Row::ALL.iter().map(|row| row.name()).chain(scale::NAMES);
+        let known = || Row::ALL.iter().map(|row| row.name()).chain(scale::NAMES).chain(network::NAMES);
         for name in names {
             if known().all(|known| known != name) {
                 let hint = match suggest::nearest(name, known()) {
@@ -89,7 +92,13 @@ impl Wanted {
     }
 }
 
-async fn measure(arguments: &Arguments, wanted: &Wanted, config: &Config, service: SandboxService) -> Result<Report> {
+async fn measure(
+    arguments: &Arguments,
+    wanted: &Wanted,
+    config: &Config,
+    service: SandboxService,
+    source: Result<network::Source>,
+) -> Result<Report> {
     let setting = Setting::prepare(service.clone(), config).await?;
     let mut report = Report::new(arguments.runs);
     let mut rows: Vec<(Row, Vec<Duration>)> = Vec::new();
@@ -110,6 +119,9 @@ async fn measure(arguments: &Arguments, wanted: &Wanted, config: &Config, servic
     report.rows = rows.into_iter().map(|(row, times)| (row, Sample::new(times))).collect();
     setting.clear_away().await?;
     report.scale = scale::measure(&service, arguments.alive, |name| wanted.has(name)).await?;
+    let (figures, skipped) = network::measure(&service, source, |name| wanted.has(name)).await?;
+    report.network = figures;
+    report.skipped.extend(skipped);
     Ok(report)
 }
 

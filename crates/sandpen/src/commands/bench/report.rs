@@ -3,6 +3,7 @@
 use sandbox::{ByteSize, Error};
 use serde::{Serialize, Serializer};
 
+use super::network::Figures;
 use super::row::{Row, Work};
 use super::sample::Sample;
 use super::scale::Scale;
@@ -19,6 +20,7 @@ pub struct Report {
     pub rows: Vec<(Row, Sample)>,
     pub skipped: Vec<Skipped>,
     pub scale: Scale,
+    pub network: Figures,
 }
 
 #[derive(Debug, Serialize)]
@@ -54,6 +56,7 @@ impl Report {
             rows: Vec::new(),
             skipped: Vec::new(),
             scale: Scale::default(),
+            network: Figures::default(),
         }
     }
 
@@ -82,7 +85,7 @@ impl Report {
             ]);
         }
         let mut text = if self.rows.is_empty() { String::new() } else { table.render() };
-        for (what, value) in self.scale_lines() {
+        for (what, value) in self.scale_lines().into_iter().chain(self.network_lines()) {
             text += &format!("{BOLD}{what}:{BOLD:#} {value}\n");
         }
         for Skipped { name, reason } in &self.skipped {
@@ -115,6 +118,13 @@ impl Report {
                 text += &format!("| {what} | {value} |\n");
             }
         }
+        let network = self.network_lines();
+        if !network.is_empty() {
+            text += "\n| Out of a sandbox | |\n| --- | ---: |\n";
+            for (what, value) in network {
+                text += &format!("| {what} | {value} |\n");
+            }
+        }
         for Skipped { name, reason } in &self.skipped {
             text += &format!("\n`{name}` was skipped: {reason}.\n");
         }
@@ -142,6 +152,33 @@ impl Report {
         }
         if let Some(rate) = runs_per_second {
             lines.push(("create, run, destroy with 2 workers".to_owned(), format!("{rate:.0} a second")));
+        }
+        lines
+    }
+
+    fn network_lines(&self) -> Vec<(String, String)> {
+        let Figures {
+            stream_bytes_per_second,
+            stream_times_loopback,
+            streams,
+            streams_bytes_per_second,
+            streams_times_loopback,
+            connections,
+            connections_ms,
+            memory_per_connection_bytes,
+        } = &self.network;
+        let flow =
+            |rate: f64, ratio: f64| format!("{:.2} GiB a second, {ratio:.2} × loopback", rate / f64::from(1 << 30));
+        let mut lines = Vec::new();
+        if let (Some(rate), Some(ratio)) = (stream_bytes_per_second, stream_times_loopback) {
+            lines.push(("one stream".to_owned(), flow(*rate, *ratio)));
+        }
+        if let (Some(count), Some(rate), Some(ratio)) = (streams, streams_bytes_per_second, streams_times_loopback) {
+            lines.push((format!("{count} streams"), flow(*rate, *ratio)));
+        }
+        if let (Some(count), Some(took), Some(bytes)) = (connections, connections_ms, memory_per_connection_bytes) {
+            let bytes = ByteSize::new(*bytes);
+            lines.push((format!("{count} connections at once, each answered"), format!("{took:.0} ms, {bytes} each")));
         }
         lines
     }

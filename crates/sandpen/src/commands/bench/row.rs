@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use sandbox::{
-    Error, ExecRequest, ExecStatus, Layer, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec,
+    Error, ExecRequest, ExecStatus, Layer, Network, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec,
 };
 use serde_json::json;
 
@@ -71,6 +71,7 @@ rows! {
     ExecTrue, "exec-true", True, "/bin/true in a running sandbox";
     BubblewrapTrue, "bwrap-true", True, "bubblewrap, /bin/true";
     Create, "create-destroy", Alone, "make an empty sandbox and remove it";
+    CreateNetwork, "create-network", Alone, "the same, with a network";
 }
 
 /// What the rows need, made once.
@@ -146,6 +147,13 @@ impl Setting {
             Row::Create => {
                 let started = Instant::now();
                 let id = self.create(&self.service).await?;
+                self.service.stop(&self.owner, &id).await?;
+                Ok(started.elapsed())
+            }
+            Row::CreateNetwork => {
+                let started = Instant::now();
+                let spec = SandboxSpec { network: Network::Internet, ..SandboxSpec::new(self.owner.clone()) };
+                let id = self.service.create(&self.owner, spec).await?.id;
                 self.service.stop(&self.owner, &id).await?;
                 Ok(started.elapsed())
             }
