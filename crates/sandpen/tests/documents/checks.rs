@@ -1,10 +1,11 @@
-//! The escape checks, read from their source: they are built with walls that can be taken away, and this program is not.
+//! The checks of walls, read from their source: they are built with walls that can be taken away, and this program is not.
 
 use sandbox::Layer;
 
 use crate::root;
 
-/// One check under `tests/escape`.
+/// One check under `tests/escape` or `tests/network`.
+#[derive(Clone)]
 pub struct Check {
     pub file: String,
     pub id: String,
@@ -14,10 +15,19 @@ pub struct Check {
     pub controls: Vec<Layer>,
 }
 
-/// Every check, by id.
-pub fn all() -> Vec<Check> {
+/// Every check of what a sandbox is made of, by id.
+pub fn of_escape() -> Vec<Check> {
+    below("tests/escape", 30)
+}
+
+/// Every check of what a sandbox reaches, by id.
+pub fn of_network() -> Vec<Check> {
+    below("tests/network", 15)
+}
+
+fn below(directory: &str, at_least: usize) -> Vec<Check> {
     let mut found = Vec::new();
-    let directory = std::fs::read_dir(root().join("tests/escape")).expect("the checks can be read");
+    let directory = std::fs::read_dir(root().join(directory)).expect("the checks can be read");
     for path in directory.flatten().map(|entry| entry.path()) {
         if path.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(&path).expect("a check can be read");
@@ -26,7 +36,7 @@ pub fn all() -> Vec<Check> {
         }
     }
     found.sort_by(|a: &Check, b: &Check| a.id.cmp(&b.id));
-    assert!(found.len() > 30, "the checks have moved or changed their shape: {} found", found.len());
+    assert!(found.len() > at_least, "the checks have moved or changed their shape: {} found", found.len());
     found
 }
 

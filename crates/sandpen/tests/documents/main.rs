@@ -61,7 +61,7 @@ fn root() -> PathBuf {
 
 /// The places where documents may be; none has any below it.
 fn documents() -> Vec<PathBuf> {
-    let directories = ["", "docs", "tests/escape"].map(|directory| root().join(directory));
+    let directories = ["", "docs", "tests/escape", "tests/network"].map(|directory| root().join(directory));
     let mut found: Vec<PathBuf> = directories
         .iter()
         .flat_map(|directory| std::fs::read_dir(directory).into_iter().flatten().flatten())

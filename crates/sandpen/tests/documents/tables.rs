@@ -15,12 +15,13 @@ use crate::checks;
 
 pub fn table(name: &str) -> Option<String> {
     match name {
-        "checks" => Some(escape_checks()),
+        "checks" => Some(table_of(checks::of_escape())),
         "commands" => Some(commands()),
         "errors" => Some(errors()),
         "languages" => Some(languages()),
         "layers" => Some(layers()),
         "limits" => Some(limits()),
+        "network-checks" => Some(table_of(checks::of_network())),
         "network-rules" => Some(network_rules()),
         "packages" => Some(packages()),
         "run-options" => Some(options_of("run")),
@@ -55,7 +56,7 @@ fn packages() -> String {
 
 /// With the checks that are seen to fail when the layer is left out.
 fn layers() -> String {
-    let checks = checks::all();
+    let checks = [checks::of_escape(), checks::of_network()].concat();
     let rows = Layer::ALL.iter().map(|layer| {
         let shown_by = checks.iter().filter(|check| check.controls.contains(layer)).map(|check| check.id.as_str());
         let shown_by = shown_by.collect::<Vec<_>>().join(", ");
@@ -65,9 +66,8 @@ fn layers() -> String {
     markdown(["Layer", "What it gives", "Checks that fail without it"], rows)
 }
 
-fn escape_checks() -> String {
-    let rows = checks::all();
-    let rows = rows.into_iter().map(|checks::Check { file, id, tries, stopped_by, .. }| {
+fn table_of(checks: Vec<checks::Check>) -> String {
+    let rows = checks.into_iter().map(|checks::Check { file, id, tries, stopped_by, .. }| {
         [format!("{id} ([{file}]({file}))"), tries, stopped_by]
     });
     markdown(["Check", "What it tries", "What must stop it"], rows)
