@@ -39,13 +39,13 @@ const INSTALLATIONS: &[Installation] = &[
 ];
 
 pub fn judge(wanted: &[String]) -> Result<ExitCode> {
-    let product = Product::new()?;
-    let mut table = Table::titled("package indexes of this machine");
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|begin| name.starts_with(begin.as_str()));
     let mut chosen = INSTALLATIONS.iter().filter(|one| is_wanted(one.name)).peekable();
     if chosen.peek().is_none() {
         return Ok(ExitCode::SUCCESS);
     }
+    let product = Product::new()?;
+    let mut table = Table::titled("package indexes of this machine");
     for one in chosen {
         let started = Instant::now();
         let (verdict, detail) = if !is_installed(one.program) {

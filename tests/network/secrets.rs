@@ -1,7 +1,7 @@
 //! A secret that is used and never seen, searched for everywhere.
 
 use async_trait::async_trait;
-use egress::{GatewaySettings, Rule, Secret, SecretValue, Vault};
+use egress::{GatewaySettings, Rule, Secret, SecretSource, SecretValue, Vault};
 use sandbox::{ExecRequest, SandboxSpec};
 use sandpen_tests::Result;
 use sandpen_tests::check::{About, Finding, shortened};
@@ -12,10 +12,10 @@ use sandpen_tests::random::unique;
 use crate::check::{Check, Control};
 use crate::product::is_installed;
 use crate::scene::Scene;
-use crate::world::name;
 use crate::world::visits::{Visit, VisitKind};
+use crate::world::{echo, name};
 
-pub const CHECKS: &[&dyn Check] = &[&Unseen(Language::Python), &Unseen(Language::Node), &Elsewhere];
+pub const CHECKS: &[&dyn Check] = &[&Unseen(Language::Python), &Unseen(Language::Node), &Echoes, &Elsewhere];
 
 const NAME: &str = "API_KEY";
 const READY: &str = "READY";
@@ -137,6 +137,63 @@ impl Check for Unseen {
     }
 }
 
+/// Gets its secret back in every way that a host might give it back.
+struct Echoes;
+
+#[async_trait]
+impl Check for Echoes {
+    fn about(&self) -> About {
+        About {
+            id: "SE-07-echoes",
+            tries: "hosts that give a secret back byte by byte, in headers, redirects and errors, escaped, as base64 and compressed",
+            stopped_by: "answers that are masked, and refused where they cannot be read",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Forgetting(&[Rule::Masking])]
+    }
+
+    async fn run(&self, scene: &Scene) -> Result<Finding> {
+        if !is_installed("curl") {
+            return Ok(Finding::Skip("curl is not installed".to_owned()));
+        }
+        let value = secret_value();
+        let (scene, sandbox) = sandbox_with(scene, &value, &name("api")).await?;
+        let ways = echo::WAYS.join(" ");
+        let script = format!(
+            r#"for way in {ways}; do for more in '' '--compressed' '-H Range:bytes=0-5' '--noproxy *'; do
+                set -f; curl -sS -m 20 -i -H "X-Key: $API_KEY" $more "https://api.example.com/echo/$way"; echo; done; done"#
+        );
+        let ran = sandbox.run_program("/bin/sh", &["-c", &script], "").await?.complete()?;
+        sandbox.end().await?;
+        let came = scene.oracle.visits()?;
+        let arrived = came.iter().filter(|visit| carries(visit, "/echo/", &value)).count();
+        if arrived < echo::WAYS.len() * 4 {
+            return Err(format!("only {arrived} requests carried the value: {} {}", ran.stdout, ran.stderr).into());
+        }
+        let hexadecimal: String = value.bytes().map(|byte| format!("{byte:02X}")).collect();
+        let escapes = value.bytes().map(|byte| format!("\\u{byte:04x}")).collect::<String>();
+        let percent: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        // The middle of the value begins a group of three here, whatever stands before it.
+        let encoded = echo::base64(format!("user:{value}").as_bytes());
+        let middle = encoded.get(8..24).unwrap_or_default().to_owned();
+        let spellings = [
+            ("plain", value),
+            ("hexadecimal", hexadecimal),
+            ("json", escapes),
+            ("percent", percent),
+            ("base64", middle),
+        ];
+        let breaches: Vec<String> = spellings
+            .iter()
+            .filter(|(_, spelling)| ran.stdout.contains(spelling.as_str()))
+            .map(|(way, _)| format!("it came back {way}"))
+            .collect();
+        Ok(Finding::from_breaches(&breaches, format!("{arrived} answers, the value in none of them")))
+    }
+}
+
 /// Sends a placeholder to hosts that the secret is not for, and without encryption.
 struct Elsewhere;
 
@@ -229,7 +286,9 @@ async fn sandbox_with(scene: &Scene, value: &str, host: &str) -> Result<(Scene, 
     let secret_name: sandbox::SecretName = NAME.parse()?;
     let mut vault = Vault::default();
     vault.insert(Secret::new(secret_name.clone(), SecretValue::new(value)?, vec![host.parse()?], None)?);
-    let scene = scene.with_settings(GatewaySettings { vault, ..GatewaySettings::default() }).await?;
+    let scene = scene
+        .with_settings(GatewaySettings { secrets: SecretSource::Vault(vault), ..GatewaySettings::default() })
+        .await?;
     let spec = SandboxSpec {
         network: sandbox::Network::Internet,
         secrets: [secret_name].into(),

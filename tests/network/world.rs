@@ -4,6 +4,7 @@
 //! by way of the oracle who came.
 
 pub mod authority;
+pub mod echo;
 pub mod namespace;
 pub mod oracle;
 pub mod places;

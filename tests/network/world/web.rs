@@ -20,6 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::LazyConfigAcceptor;
 
 use super::authority::Authority;
+use super::echo;
 use super::places;
 use super::visits::{VisitKind, Visits};
 
@@ -102,6 +103,9 @@ impl Web {
                 None => reply(StatusCode::NOT_FOUND, full("no such file")),
             };
         }
+        if let Some(how) = path.strip_prefix("/echo/") {
+            return echo::answer(how, &head.headers);
+        }
         if let Some(location) = path.strip_prefix("/redirect/") {
             let mut redirect = reply(StatusCode::FOUND, full("elsewhere"));
             if let Ok(location) = format!("http://{location}").parse() {
@@ -120,13 +124,13 @@ impl Web {
     }
 }
 
-fn reply(status: StatusCode, body: BoxBody<Bytes, Infallible>) -> Response<BoxBody<Bytes, Infallible>> {
+pub fn reply(status: StatusCode, body: BoxBody<Bytes, Infallible>) -> Response<BoxBody<Bytes, Infallible>> {
     let mut response = Response::new(body);
     *response.status_mut() = status;
     response
 }
 
-fn full(contents: impl Into<Bytes>) -> BoxBody<Bytes, Infallible> {
+pub fn full(contents: impl Into<Bytes>) -> BoxBody<Bytes, Infallible> {
     Full::new(contents.into()).boxed()
 }
 
