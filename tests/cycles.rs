@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sandbox::{Engine, ExecRequest, ExecStatus, Owner, SandboxId, SandboxSpec};
+use sandbox::{Engine, ExecRequest, ExecStatus, Network, Owner, SandboxId, SandboxSpec};
 use sandpen_tests::census::{self, Census, adopt_orphans};
 use sandpen_tests::check::shortened;
 use sandpen_tests::lab::{Lab, Running};
@@ -35,9 +35,13 @@ fn main() -> ExitCode {
         .thread_keep_alive(Duration::from_millis(500))
         .build()
         .expect("a runtime starts");
-    for (name, spares) in [("cycles", 0), ("cycles with spares", 4)] {
+    for (name, spares, network) in [
+        ("cycles", 0, Network::None),
+        ("cycles with spares", 4, Network::None),
+        ("cycles with a network", 0, Network::Internet),
+    ] {
         let started = Instant::now();
-        match runtime.block_on(cycles(spares)) {
+        match runtime.block_on(cycles(spares, &network)) {
             Ok((verdict, detail)) => table.add(name, verdict, &detail, started.elapsed()),
             Err(trouble) => table.add(name, Verdict::Fail, &trouble.to_string(), started.elapsed()),
         }
@@ -45,20 +49,20 @@ fn main() -> ExitCode {
     table.finish()
 }
 
-async fn cycles(spares: usize) -> Result<(Verdict, String)> {
+async fn cycles(spares: usize, network: &Network) -> Result<(Verdict, String)> {
     adopt_orphans()?;
     let count = number_from("SANDPEN_TEST_CYCLES", 1000);
     let lab = Lab::with_spares(&[], spares).await?;
     let scope = lab.scope();
     for _ in 0..WARM_UP / AT_ONCE {
-        round(&lab).await?;
+        round(&lab, network).await?;
     }
     // Until there are as many spares as there will be.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = Census::take(&scope);
     let started = Instant::now();
     for _ in 0..count.div_ceil(AT_ONCE) {
-        round(&lab).await?;
+        round(&lab, network).await?;
     }
     let took = started.elapsed();
     let leaks = before.leaks_within(&scope, Duration::from_secs(5));
@@ -75,14 +79,15 @@ async fn cycles(spares: usize) -> Result<(Verdict, String)> {
     Ok((Verdict::Pass, summary))
 }
 
-async fn round(lab: &Lab) -> Result<()> {
-    tokio::try_join!(cycle(lab), cycle(lab), cycle(lab), cycle(lab))?;
+async fn round(lab: &Lab, network: &Network) -> Result<()> {
+    tokio::try_join!(cycle(lab, network), cycle(lab, network), cycle(lab, network), cycle(lab, network))?;
     Ok(())
 }
 
-async fn cycle(lab: &Lab) -> Result<()> {
+async fn cycle(lab: &Lab, network: &Network) -> Result<()> {
     let id = SandboxId::random()?;
-    lab.engine.create(&id, &SandboxSpec::new(Owner::local())).await?;
+    let spec = SandboxSpec { network: network.clone(), ..SandboxSpec::new(Owner::local()) };
+    lab.engine.create(&id, &spec).await?;
     let request = ExecRequest::shell("echo $((6 * 7)); (setsid sleep 60 >/dev/null 2>&1 &)", Duration::from_secs(20))?;
     let ran = Running::of(lab.engine.start(&id, &request).await?).finish().await?;
     if ran.stdout != "42\n" || ran.outcome.status != ExecStatus::Exited(0) {

@@ -9,6 +9,8 @@ use sandpen_tests::table::{Table, Verdict};
 
 use crate::product::{Product, is_installed};
 
+pub const ARGUMENT: &str = "--be-this-machine";
+
 struct Installation {
     name: &'static str,
     program: &'static str,
