@@ -9,7 +9,7 @@ use sandpen_tests::wire::Wire;
 use sandpen_tests::{Result, Trouble, processes};
 use serde_json::json;
 
-use crate::product::Product;
+use crate::product::{Product, is_installed};
 use crate::scene::arrivals;
 use crate::world::oracle::Oracle;
 use crate::world::places::{Kind, PLACES, place};
@@ -24,6 +24,7 @@ const TESTS: &[(&str, Test)] = &[
     ("NW-09", persistent),
     ("NW-05-loopback", own_port),
     ("bounds are kept", bounds),
+    ("a flood stays small", flood),
 ];
 
 pub fn judge(wanted: impl Fn(&str) -> bool, oracle: &Oracle, table: &mut Table) {
@@ -107,8 +108,11 @@ fn log_and_state(oracle: &Oracle) -> Result<String> {
             breaches.push(format!("{what} in the log: {}", line.chars().take(300).collect::<String>()));
         }
     }
-    if log.len() < 1000 {
-        return Err(format!("a log of {} bytes proves nothing", log.len()).into());
+    let audited = |host: &str, word: &str| {
+        log.lines().any(|line| line.contains("audit") && line.contains(&format!("host={host} ")) && line.contains(word))
+    };
+    if !audited("api.example.com", SECRET) || !audited("ten.example.com", "private_address") {
+        return Err("the log does not tell of a connection and of a refusal".into());
     }
     wire.close();
     wire.end_within(Duration::from_secs(30))?;
@@ -291,4 +295,65 @@ fn bounds(oracle: &Oracle) -> Result<String> {
     } else {
         Err(ran.told(&format!("{greeted} connections of two")))
     }
+}
+
+/// Asks and connects as fast as it can; the server's memory stays within what a busy sandbox may cost.
+const FLOOD: &str = r#"
+import random, socket, sys, threading, time
+end = time.time() + 8
+def ask():
+    s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    while time.time() < end:
+        name = "%020x" % random.getrandbits(80)
+        s.sendto(b"\0\7\1\0\0\1\0\0\0\0\0\0\x14" + name.encode() + b"\7example\3com\0\0\1\0\1", ("127.0.0.1", 53))
+def knock(port, text):
+    held = []
+    while time.time() < end:
+        s = socket.socket()
+        s.settimeout(2)
+        try:
+            s.connect((random.choice(["203.0.113.10", "10.20.0.5", "127.0.0.1"]), port))
+            s.send(text)
+            held.append(s)
+        except OSError:
+            time.sleep(0.01)
+        if len(held) > 200:
+            held.pop(0).close()
+threads = [threading.Thread(target=ask) for _ in range(2)]
+threads += [threading.Thread(target=knock, args=a) for a in [(80, b"G"), (443, b"\x16\3\1\x3f\xff"), (3128, b"CONNECT " + b"a" * 4000), (3128, b"GET http://public.example.com/ HTTP/1.1\r\nX: ")]]
+for t in threads: t.start()
+for t in threads: t.join()
+print("done")
+"#;
+
+const ROOM_KIB: u64 = 48 << 10;
+
+fn flood(oracle: &Oracle) -> Result<String> {
+    if !is_installed("python3") {
+        return Err("python3 is not installed, and nothing else is here that can flood".into());
+    }
+    let mut wire = server(Product::new()?, &[], "nothing")?;
+    let sandbox = wire.good("create_sandbox", &json!({"network": "internet"}))?["sandbox_id"].take();
+    let quiet = json!({"argv": ["curl", "-sS", "-m", "20", "http://public.example.com/"], "sandbox_id": sandbox});
+    wire.good("run_command", &quiet)?;
+    wire.forget_peak()?;
+    let before = wire.peak_kib()?;
+    let arguments = json!({"argv": ["python3", "-c", FLOOD], "sandbox_id": sandbox, "timeout_s": 60, "wait_s": 60});
+    let flooded = wire.good("run_command", &arguments)?;
+    if flooded["stdout"] != "done\n" {
+        return Err(format!("the flood did not run: {flooded}").into());
+    }
+    let peak = wire.peak_kib()?;
+    let after = wire.good("run_command", &quiet)?;
+    oracle.visits()?;
+    if after["exit_code"] != 0 {
+        return Err(format!("after the flood nothing is reached: {after}").into());
+    }
+    if peak > before + ROOM_KIB {
+        return Err(format!("the server grew from {before} to {peak} KiB").into());
+    }
+    Ok(format!(
+        "from {before} to {peak} KiB; {} refusals told",
+        flooded["network"]["refused"].as_array().map_or(0, Vec::len)
+    ))
 }
