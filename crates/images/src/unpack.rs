@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 
 use rustix::fs::{Mode, Stat, Timespec, Timestamps};
-use tar::{Entry, EntryType};
+use tar::{Entry, EntryType, Header};
 
 use self::owner::Owner;
 pub use self::owner::Owners;
@@ -144,15 +144,15 @@ impl Unpacking<'_> {
             return Err(Error::LimitExceeded(format!("it has more than {} entries", self.limits.entries)));
         }
         if entry.header().entry_type() == EntryType::XGlobalHeader {
-            return self.skip(entry);
+            return self.look_at_defaults(entry);
         }
         self.refuse_what_is_not_understood(&mut entry)?;
         let path = entry.path_bytes().into_owned();
         let mut names = parse(&path, self.limits)?;
         let kind = entry.header().entry_type();
         let owner = self.owner(entry.header(), &path)?;
-        // Archives from before 1988 mark directories by their name alone.
-        let is_directory = kind == EntryType::Directory || kind == EntryType::Regular && path.ends_with(b"/");
+        let is_directory = kind == EntryType::Directory || is_directory_by_name(entry.header(), &path);
+        refuse_what_readers_disagree_about(&entry, is_directory, &path)?;
         let mode = entry.header().mode().map_err(|error| self.meter.explain(error))?;
         if matches!(self.kind, Kind::Layer(_)) && self.add_whiteout(&path, &names)? {
             return self.skip(entry);
@@ -187,13 +187,53 @@ impl Unpacking<'_> {
         }
     }
 
-    /// A later form of sparse files keeps its map in the contents; taken for plain ones they would be garbage.
+    /// Some readers apply these to all entries that follow, others to none; so only those may be there that change nothing.
+    fn look_at_defaults<R: Read>(&self, mut entry: Entry<'_, R>) -> Result<()> {
+        self.meter.expect_header();
+        // A long name before it would be its own to some readers, and that of the next entry to others.
+        if entry.path_bytes() != entry.header().path_bytes()
+            || entry.link_name_bytes() != entry.header().link_name_bytes()
+        {
+            return Err(Error::Refused("it has a long name for something that has none".to_owned()));
+        }
+        let mut bytes = Vec::new();
+        entry.read_to_end(&mut bytes).map_err(|error| self.meter.explain(error))?;
+        // With its own contents read, what is left are those of a header before it.
+        if entry
+            .pax_extensions()
+            .map_err(|error| self.meter.explain(error))?
+            .is_some_and(|mut left| left.next().is_some())
+        {
+            return Err(Error::Refused("it has a header for a file that does not follow".to_owned()));
+        }
+        for extension in tar::PaxExtensions::new(&bytes) {
+            let extension = extension.map_err(|error| self.meter.explain(error))?;
+            if !matches!(extension.key_bytes(), b"comment" | b"mtime" | b"atime" | b"ctime") {
+                return Err(Error::Refused("it has a header that speaks of all its files at once".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Values that readers understand differently are refused; and a later form of sparse files keeps its map in the
+    /// contents, which would be garbage if taken for plain ones.
     fn refuse_what_is_not_understood<R: Read>(&self, entry: &mut Entry<'_, R>) -> Result<()> {
         let extensions = entry.pax_extensions().map_err(|error| self.meter.explain(error))?;
+        let mut seen = HashSet::new();
         for extension in extensions.into_iter().flatten() {
             let extension = extension.map_err(|error| self.meter.explain(error))?;
-            if extension.key_bytes().starts_with(b"GNU.sparse.") {
+            let (key, value) = (extension.key_bytes(), extension.value_bytes());
+            if key.starts_with(b"GNU.sparse.") {
                 return Err(Error::Unsupported("the archive has sparse files in a form that is not read".to_owned()));
+            }
+            let is_number = || !value.is_empty() && value.len() < 20 && value.iter().all(u8::is_ascii_digit);
+            let understood = match key {
+                b"size" | b"uid" | b"gid" => is_number(),
+                b"path" | b"linkpath" => !value.is_empty() && !value.contains(&0),
+                _ => true,
+            };
+            if !understood || !seen.insert(key.to_vec()) {
+                return Err(Error::Refused(format!("{} of a file is given as {}", Shown(key), Shown(value))));
             }
         }
         Ok(())
@@ -357,6 +397,28 @@ impl Unpacking<'_> {
         io::copy(&mut entry, &mut io::sink()).map_err(|error| self.meter.explain(error))?;
         Ok(())
     }
+}
+
+/// Archives from before 1988 mark directories by their name alone.
+fn is_directory_by_name(header: &Header, path: &[u8]) -> bool {
+    header.as_old().linkflag == [0] && path.ends_with(b"/") && header.path_bytes().ends_with(b"/")
+}
+
+/// What follows a header that announces contents where there can be none is a part of it to some readers, and the next
+/// header to others.
+fn refuse_what_readers_disagree_about<R: Read>(entry: &Entry<'_, R>, is_directory: bool, path: &[u8]) -> Result<()> {
+    let kind = entry.header().entry_type();
+    let is_link = matches!(kind, EntryType::Symlink | EntryType::Link);
+    if (is_directory || is_link) && entry.size() > 0 {
+        return Err(Error::Refused(format!("{} has contents and is no file", Shown(path))));
+    }
+    // A name may be given twice, and either may be the one that is looked at.
+    if kind != EntryType::Directory
+        && (path.ends_with(b"/") || entry.header().path_bytes().ends_with(b"/")) != is_directory
+    {
+        return Err(Error::Refused(format!("{} is no directory and is called like one", Shown(path))));
+    }
+    Ok(())
 }
 
 fn identity(directory: &Directory, path: &[u8]) -> Result<(u64, u64)> {

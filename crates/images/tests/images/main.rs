@@ -1,5 +1,6 @@
 //! The crate from outside: hostile images, and the real tools and registries that ours must agree with.
 
+mod agreement;
 mod archive;
 mod bombs;
 mod digests;
