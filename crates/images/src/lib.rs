@@ -8,6 +8,7 @@ pub mod archive;
 pub mod config;
 pub mod confined;
 pub mod digest;
+pub mod dockerfile;
 pub mod error;
 pub mod export;
 pub mod import;
