@@ -3,6 +3,8 @@
 //! Not a TLS implementation: only as much as is needed to find one extension of one message, which must be read without
 //! answering it.
 
+use std::ops::RangeInclusive;
+
 use sandbox::{Host, HostName};
 
 /// The longest first message that is waited for. With keys for quantum computers they have about 2 KiB.
@@ -25,18 +27,27 @@ const CLIENT_HELLO: u8 = 1;
 const SERVER_NAME_EXTENSION: u16 = 0;
 const HOST_NAME_KIND: u8 = 0;
 
+/// Records by their first byte: change of cipher, alert, handshake, data, heartbeat.
+const RECORDS: RangeInclusive<u8> = 20..=24;
+
+/// Whose first record has a version like this is taken for a TLS client by the most lenient servers.
+const LENIENT_MAJORS: RangeInclusive<u8> = 0..=15;
+
 /// What the first bytes of a client say.
 pub(crate) fn read(bytes: &[u8]) -> Hello {
     match bytes {
         [] => Hello::Unfinished,
-        [HANDSHAKE_RECORD] => Hello::Unfinished,
+        [kind] if RECORDS.contains(kind) => Hello::Unfinished,
         [HANDSHAKE_RECORD, 3, ..] => match message(bytes) {
             Message::Unfinished if bytes.len() >= MOST_BYTES => Hello::Malformed,
             Message::Unfinished => Hello::Unfinished,
             Message::Malformed => Hello::Malformed,
             Message::ClientHello(body) => server_name(&body).unwrap_or(Hello::Malformed),
         },
-        _ => Hello::NotTls,
+        // Some servers pass over a warning before the greeting, or over a version that never was, and then read a name that
+        // was not seen here. No client that means well begins like that.
+        [kind, major, ..] if RECORDS.contains(kind) && LENIENT_MAJORS.contains(major) => Hello::Malformed,
+        [..] => Hello::NotTls,
     }
 }
 
@@ -200,7 +211,7 @@ mod tests {
 
     #[test]
     fn other_protocols_are_let_be() {
-        for bytes in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x", b"\x17\x03\x03", b"\x16\x02", b"\0"] {
+        for bytes in [&b"GET / HTTP/1.1\r\n"[..], b"SSH-2.0-x", b"\x16\x10", b"\x15x", b"\0"] {
             assert_eq!(read(bytes), Hello::NotTls, "{bytes:?}");
         }
     }
@@ -221,6 +232,18 @@ mod tests {
         }
         let endless = [vec![22, 3, 1, 255, 255, 1, 255, 255, 255], vec![0; MOST_BYTES]].concat();
         assert!(matches!(read(&endless), Hello::Malformed));
+    }
+
+    #[test]
+    fn a_greeting_in_disguise_is_no_other_protocol() {
+        let whole = hello("api.example.com", true);
+        let warning = [&[21, 3, 1, 0, 2, 1, 90], whole.as_slice()].concat();
+        let change = [&[20, 3, 3, 0, 1, 1], whole.as_slice()].concat();
+        let version = |major| [&[22, major, 0], &whole[3..]].concat();
+        for bytes in [warning, change, version(0), version(2), version(4), version(15)] {
+            assert_eq!(read(&bytes[..1]), Hello::Unfinished);
+            assert_eq!(read(&bytes), Hello::Malformed, "{:?}", &bytes[..16]);
+        }
     }
 
     #[test]
