@@ -23,8 +23,8 @@ use crate::inspect::{Body, Unreached};
 /// For the head of a request, from its first byte or from the end of the one before.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 
-const MOST_HEAD_BYTES: usize = 64 * 1024;
-const MOST_HEADERS: usize = 128;
+pub(crate) const MOST_HEAD_BYTES: usize = 64 * 1024;
+pub(crate) const MOST_HEADERS: usize = 128;
 
 /// A connection that stops being HTTP once its answer was sent.
 struct Tunnel {

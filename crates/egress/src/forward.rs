@@ -123,17 +123,17 @@ fn destination(uri: &Uri) -> Result<(Host, u16), Rejection> {
     host.zip(port).ok_or(Rejection::NoDestination)
 }
 
-fn host_header(host: &Host, port: u16) -> Result<HeaderValue, Unreached> {
+pub(crate) fn host_header(host: &Host, port: u16) -> Result<HeaderValue, Unreached> {
     let text = if port == 80 { host.to_string() } else { format!("{host}:{port}") };
     HeaderValue::try_from(text).map_err(|error| Unreached::Connect(io::Error::other(error)))
 }
 
-fn origin_form(uri: &Uri) -> Uri {
+pub(crate) fn origin_form(uri: &Uri) -> Uri {
     let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     Uri::from(path)
 }
 
-fn strip(headers: &mut HeaderMap) {
+pub(crate) fn strip(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
         .iter()

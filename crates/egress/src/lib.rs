@@ -27,11 +27,13 @@ mod pipe;
 mod reach;
 mod record;
 mod relay;
+mod request_line;
 mod resolve;
 mod responder;
 mod rule;
 mod screen;
 mod secrets;
+mod vhost;
 mod worker;
 
 pub use activity::Mark;

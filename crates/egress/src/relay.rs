@@ -14,7 +14,8 @@ use tokio::net::TcpStream;
 use crate::activity::Direction;
 use crate::meter::Meter;
 use crate::pipe::Pipe;
-use crate::screen::Screen;
+use crate::screen::{Passed, Screen};
+use crate::vhost;
 
 /// Without a byte in either direction for this long, a connection is given up.
 pub(crate) const IDLE: Duration = Duration::from_secs(600);
@@ -35,23 +36,52 @@ thread_local! {
 /// `first` is what the sandbox sent already.
 pub(crate) async fn relay(client: TcpStream, first: Bytes, host: TcpStream, meter: &Meter, screen: Option<Screen>) {
     let out = async {
-        let first = match screen {
-            Some(screen) => screen.pass(&client, first, meter).await?,
+        let first = match &screen {
+            Some(screen) => match screen.pass(&client, first, &host, meter).await? {
+                Passed::On(bytes) => bytes,
+                Passed::Http(sent, seen) => return Err(End::Http(sent, seen)),
+            },
             None => first,
         };
         meter.charge(Direction::Out, first.len()).await?;
         write_all(&host, &first).await?;
-        pump(&client, &host, Direction::Out, meter).await
+        pump(&client, &host, Direction::Out, meter).await.map_err(End::Cut)
     };
-    let both = async { tokio::try_join!(out, pump(&host, &client, Direction::In, meter)) };
+    let back = async { pump(&host, &client, Direction::In, meter).await.map_err(End::Cut) };
+    let both = async { tokio::try_join!(out, back) };
     let ended = tokio::select! {
         ended = both => ended.map(|_| ()),
-        () = meter.record.idle(IDLE) => Err(io::ErrorKind::TimedOut.into()),
+        () = meter.record.idle(IDLE) => Err(End::Cut(io::ErrorKind::TimedOut.into())),
     };
-    if let Err(error) = ended {
-        tracing::debug!(connection = ?meter.record, %error, "a connection is cut");
-        reset(&client);
-        reset(&host);
+    match (ended, screen) {
+        (Ok(()), _) => {}
+        (Err(End::Http(sent, seen)), Some(screen)) => {
+            // A host that has seen a part of it would take the rest for something else.
+            let host = (seen == 0).then_some(host);
+            tokio::select! {
+                () = vhost::serve(client, sent, host, meter, screen) => {}
+                () = meter.record.idle(IDLE) => {}
+            }
+        }
+        (Err(End::Http(..)), None) => {}
+        (Err(End::Cut(error)), _) => {
+            tracing::debug!(connection = ?meter.record, %error, "a connection is cut");
+            reset(&client);
+            reset(&host);
+        }
+    }
+}
+
+/// Why bytes are not copied any more, though neither side has ended.
+enum End {
+    Cut(io::Error),
+    /// It is one of plain HTTP: what was read so far, and how much of that the host has seen.
+    Http(Bytes, usize),
+}
+
+impl From<io::Error> for End {
+    fn from(error: io::Error) -> Self {
+        Self::Cut(error)
     }
 }
 
@@ -151,7 +181,7 @@ async fn pass_through(
     Ok(Moved::Bytes(moved))
 }
 
-async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) async fn write_all(to: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         to.writable().await?;
         match to.try_write(bytes) {

@@ -11,7 +11,7 @@ pub enum Rule {
     CheckedDial,
     /// Nobody reaches what this process listens on.
     ServerItself,
-    /// A TLS client says no other name than the one that it may reach.
+    /// A client says no other name than the one that it may reach, in a greeting of TLS or in a plain request.
     ServerName,
     /// A response that echoes a secret is masked.
     Masking,

@@ -30,6 +30,7 @@ mod value;
 mod vault;
 
 pub use file::SecretsFile;
+pub(crate) use first::Replayed;
 pub use header::HeaderTemplate;
 pub(crate) use prepare::{Prepared, prepare};
 pub use source::SecretSource;

@@ -78,9 +78,15 @@ const METHODS: [&str; 18] = [
 
 /// A connection from its beginning.
 #[derive(Debug)]
-pub(super) struct Replayed<S> {
+pub(crate) struct Replayed<S> {
     first: Vec<u8>,
     stream: S,
+}
+
+impl<S> Replayed<S> {
+    pub fn new(first: impl Into<Vec<u8>>, stream: S) -> Self {
+        Self { first: first.into(), stream }
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Replayed<S> {

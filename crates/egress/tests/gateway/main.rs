@@ -9,3 +9,4 @@ mod plain;
 mod rules;
 mod secrets;
 mod support;
+mod vhost;
