@@ -24,6 +24,11 @@ use crate::inspect::{Body, Unreached};
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) const MOST_HEAD_BYTES: usize = 64 * 1024;
+
+/// What HTTP keeps of one connection on each side: a head must fit, and a peer that does not read makes it full. The usual
+/// 400 KiB, times a thousand connections, would be all that a small host has.
+pub(crate) const MOST_BUFFERED: usize = MOST_HEAD_BYTES;
+
 pub(crate) const MOST_HEADERS: usize = 128;
 
 /// A connection that stops being HTTP once its answer was sent.
@@ -46,6 +51,7 @@ pub(crate) async fn serve(door: Arc<Doorway>, client: TcpStream) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(MOST_BUFFERED)
         .max_header_size(MOST_HEAD_BYTES)
         .max_headers(MOST_HEADERS)
         .preserve_header_case(true)

@@ -15,7 +15,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::activity::Direction;
 use crate::door::{Doorway, Way};
-use crate::explicit::Rejection;
+use crate::explicit::{MOST_BUFFERED, Rejection};
 use crate::inspect::{Body, Exchange, Unreached};
 use crate::meter::{Meter, MeteredBody};
 use crate::relay;
@@ -76,8 +76,7 @@ pub(crate) async fn forward(door: &Doorway, request: Request<Incoming>) -> Resul
 
 async fn send(upstream: TcpStream, request: Request<Body>, meter: &Meter) -> Result<Response<Body>, Unreached> {
     let broken = |error: hyper::Error| Unreached::Connect(io::Error::other(error));
-    let (mut sender, connection) =
-        http1::Builder::new().preserve_header_case(true).handshake(TokioIo::new(upstream)).await.map_err(broken)?;
+    let (mut sender, connection) = client().handshake(TokioIo::new(upstream)).await.map_err(broken)?;
     let record = Arc::clone(&meter.record);
     let driver = Driver::of(tokio::spawn(async move {
         tokio::select! {
@@ -91,6 +90,13 @@ async fn send(upstream: TcpStream, request: Request<Body>, meter: &Meter) -> Res
     }));
     let response = sender.send_request(request).await.map_err(broken)?;
     Ok(response.map(|body| MeteredBody::new(body, Direction::In, meter.clone(), driver).boxed_unsync()))
+}
+
+/// How hosts are spoken to.
+pub(crate) fn client() -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder.preserve_header_case(true).max_buf_size(MOST_BUFFERED);
+    builder
 }
 
 /// The task that drives a connection to a host. Ends with the answer that came over it, however that ends.

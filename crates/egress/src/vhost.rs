@@ -21,8 +21,8 @@ use sandbox::{Denial, Host};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::explicit::{MOST_HEAD_BYTES, MOST_HEADERS, Rejection};
-use crate::forward::{host_header, origin_form, strip};
+use crate::explicit::{MOST_BUFFERED, MOST_HEAD_BYTES, MOST_HEADERS, Rejection};
+use crate::forward::{client, host_header, origin_form, strip};
 use crate::inspect::{Body, Unreached};
 use crate::meter::{Meter, Metered};
 use crate::screen::Screen;
@@ -71,6 +71,7 @@ pub(crate) async fn serve(client: TcpStream, sent: Bytes, host: Option<TcpStream
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_PATIENCE)
+        .max_buf_size(MOST_BUFFERED)
         .max_header_size(MOST_HEAD_BYTES)
         .max_headers(MOST_HEADERS)
         .preserve_header_case(true)
@@ -171,12 +172,7 @@ impl Requests {
 
 impl Line {
     async fn over(host: TcpStream) -> hyper::Result<Self> {
-        let builder = {
-            let mut builder = hyper::client::conn::http1::Builder::new();
-            builder.preserve_header_case(true);
-            builder
-        };
-        let (sender, connection) = builder.handshake(TokioIo::new(host)).await?;
+        let (sender, connection) = client().handshake(TokioIo::new(host)).await?;
         let mut driver = JoinSet::new();
         driver.spawn(async {
             // Whoever waits for the answer is told of its end.

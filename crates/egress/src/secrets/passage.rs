@@ -20,6 +20,7 @@ use super::refusal::Refusal;
 use super::request::{Filling, Target, check};
 use super::response::{Follows, Masks, mask};
 use super::upstream::{Line, Trouble, Upstream};
+use crate::explicit;
 use crate::inspect::{Body, Dial, Stream, Unreached};
 use crate::record::Record;
 
@@ -90,6 +91,7 @@ impl Passage {
         let server = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(IDLE)
+            .max_buf_size(explicit::MOST_BUFFERED)
             .serve_connection(TokioIo::new(stream), service);
         // A connection that ends in the middle has told its own client so.
         let _ = server.await;

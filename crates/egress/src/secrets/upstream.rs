@@ -17,6 +17,7 @@ use tokio_rustls::TlsConnector;
 
 use super::refusal::Refusal;
 use super::request::{Channel, Target};
+use crate::explicit::MOST_BUFFERED;
 use crate::inspect::{Body, Dial, Stream, Unreached};
 
 /// From the connection to the first byte that can be trusted.
@@ -74,7 +75,9 @@ impl Upstream {
                 }
             }
         };
-        let (sender, connection) = http1::handshake(TokioIo::new(stream))
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(MOST_BUFFERED)
+            .handshake(TokioIo::new(stream))
             .await
             .map_err(|_| Refusal::upstream("the host closed the connection"))?;
         let mut driver = JoinSet::new();

@@ -131,3 +131,22 @@ async fn what_is_no_request_to_a_proxy_is_answered_as_such() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {status}")), "{request:?}: {answer:?}");
     }
 }
+
+#[tokio::test]
+async fn a_head_that_would_fill_memory_is_not_taken_from_a_host() {
+    let lab = lab("localhost:*", settings());
+    let port = serve(|mut stream| async move {
+        let mut head = [0; 4];
+        stream.read_exact(&mut head).await.unwrap();
+        let large = "x".repeat(250 << 10);
+        let _ = stream
+            .write_all(format!("HTTP/1.1 200 OK\r\nX-Large: {large}\r\nContent-Length: 0\r\n\r\n").as_bytes())
+            .await;
+        // Until the proxy has had enough.
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    })
+    .await;
+    let request = format!("GET http://localhost:{port}/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let answer = ask(lab.proxy, request.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{}", &answer[..answer.len().min(200)]);
+}
