@@ -3,6 +3,7 @@
 //! Read from the kernel's tables as text. They change while we run (a laptop moves, a bridge is made), so what is older
 //! than a moment is read again before it decides anything.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,12 +16,15 @@ const FRESH: Duration = Duration::from_secs(2);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Surroundings {
     own: Vec<IpAddr>,
+    /// Networks of which every address is one of this host's: a route can say so without any interface having them.
+    own_networks: Vec<(IpAddr, u8)>,
     on_link: Vec<(IpAddr, u8)>,
 }
 
 impl Surroundings {
     pub fn is_own(&self, address: IpAddr) -> bool {
-        address.is_loopback() || self.own.contains(&address)
+        let within = |(network, length): &(IpAddr, u8)| contains(*network, *length, address);
+        address.is_loopback() || self.own.contains(&address) || self.own_networks.iter().any(within)
     }
 
     pub fn is_near(&self, address: IpAddr) -> bool {
@@ -29,12 +33,22 @@ impl Surroundings {
 
     /// From the contents of files in `/proc/net`, an absent one being empty: a kernel may lack a family.
     fn parse(route: &str, fib_trie: &str, ipv6_route: &str, if_inet6: &str) -> Self {
-        let mut own: Vec<IpAddr> = own_v4(fib_trie).map(IpAddr::V4).chain(own_v6(if_inet6).map(IpAddr::V6)).collect();
-        own.sort();
-        own.dedup();
-        let v4 = on_link_v4(route).map(|(network, length)| (IpAddr::V4(network), length));
-        let v6 = on_link_v6(ipv6_route).map(|(network, length)| (IpAddr::V6(network), length));
-        Self { own, on_link: v4.chain(v6).collect() }
+        let own: BTreeSet<IpAddr> = own_v6(if_inet6).map(IpAddr::V6).collect();
+        let v4 = |(network, length)| (IpAddr::V4(network), length);
+        let v6 = |(network, length)| (IpAddr::V6(network), length);
+        let (local_v4, link_v4) = (leaves(fib_trie, "host LOCAL"), leaves(fib_trie, "link UNICAST"));
+        let (single, wide): (BTreeSet<_>, BTreeSet<_>) = local_v4
+            .map(v4)
+            .chain(local_v6(ipv6_route).map(v6))
+            .partition(|(address, length)| is_single(*address, *length));
+        // One table has the gateways of routes, the other has those of every routing table and not of the main one alone.
+        let near_v4 = on_link_v4(route).chain(link_v4.filter(|(_, length)| *length >= SHORTEST_V4));
+        let near: BTreeSet<_> = near_v4.map(v4).chain(on_link_v6(ipv6_route).map(v6)).collect();
+        Self {
+            own: own.into_iter().chain(single.into_iter().map(|(address, _)| address)).collect(),
+            own_networks: wide.into_iter().collect(),
+            on_link: near.into_iter().collect(),
+        }
     }
 
     fn read() -> Self {
@@ -100,15 +114,31 @@ fn on_link_v6(ipv6_route: &str) -> impl Iterator<Item = (Ipv6Addr, u8)> {
     })
 }
 
-/// Addresses above a line that says `/32 host LOCAL`.
-fn own_v4(fib_trie: &str) -> impl Iterator<Item = Ipv4Addr> {
+/// Addresses above lines like `/32 host LOCAL`, with the number in them, of all routing tables.
+fn leaves<'a>(fib_trie: &'a str, kind: &'a str) -> impl Iterator<Item = (Ipv4Addr, u8)> + 'a {
     let mut last = None;
     fib_trie.lines().filter_map(move |line| {
         let line = line.trim();
         if let Some(address) = line.strip_prefix("|-- ") {
             last = address.parse().ok();
         }
-        if line == "/32 host LOCAL" { last } else { None }
+        let (length, found) = line.strip_prefix('/')?.split_once(' ')?;
+        let length = length.parse().ok().filter(|length| *length <= 32)?;
+        if found == kind { last.map(|address| (address, length)) } else { None }
+    })
+}
+
+fn is_single(address: IpAddr, length: u8) -> bool {
+    length == if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Rows of `/proc/net/ipv6_route` for addresses of this host itself.
+fn local_v6(ipv6_route: &str) -> impl Iterator<Item = (Ipv6Addr, u8)> {
+    ipv6_route.lines().filter_map(|line| {
+        let columns: Vec<&str> = line.split_whitespace().collect();
+        let length = u8::from_str_radix(columns.get(1)?, 16).ok().filter(|length| *length <= 128)?;
+        let flags = u32::from_str_radix(columns.get(8)?, 16).ok()?;
+        if flags & ROUTE_LOCAL == 0 { None } else { Some((bare_v6(columns.first()?)?, length)) }
     })
 }
 
@@ -155,6 +185,14 @@ Local:
         /32 host LOCAL
      |-- 192.0.2.7
         /32 host LOCAL
+     |-- 198.51.100.0
+        /25 host LOCAL
+Id 52:
+  +-- 0.0.0.0/0 3 0 5
+     |-- 0.0.0.0
+        /0 link UNICAST
+     |-- 203.99.0.0
+        /16 link UNICAST
 ";
 
     const IPV6_ROUTE: &str = "\
@@ -162,6 +200,7 @@ Local:
 00000000000000000000000000000000 00 00000000000000000000000000000000 00 20010db8000000010000000000000001 00000400 00000002 00000000 00000003     eth0
 20010db8000000010000000000000007 80 00000000000000000000000000000000 00 00000000000000000000000000000000 00000000 00000003 00000000 80200001     eth0
 20010db8000000050000000000000000 40 00000000000000000000000000000000 00 20010db8000000010000000000000001 00000400 00000002 00000000 00000003     eth0
+20010db8000000090000000000000000 40 00000000000000000000000000000000 00 00000000000000000000000000000000 00000400 00000001 00000000 80000001       lo
 00000000000000000000000000000000 00 00000000000000000000000000000000 00 00000000000000000000000000000000 ffffffff 00000001 00000000 00200200       lo
 ";
 
@@ -186,12 +225,16 @@ Local:
             ("127.9.9.9", true, true),
             ("::1", true, true),
             ("2001:db8:0:1::7", true, true),
+            ("198.51.100.77", true, true),
+            ("2001:db8:0:9::5", true, true),
+            ("203.99.4.5", false, true),
             ("192.0.2.1", false, true),
             ("192.0.2.200", false, true),
             ("203.17.4.5", false, true),
             ("2001:db8:0:1::9", false, true),
             ("192.0.3.1", false, false),
             ("198.168.7.1", false, false),
+            ("198.51.100.200", false, false),
             ("8.8.8.8", false, false),
             ("2001:db8:0:5::1", false, false),
             ("2606:4700::1", false, false),

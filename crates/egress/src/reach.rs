@@ -110,7 +110,7 @@ mod tests {
         ] {
             assert_eq!(check(&reach, "a.example", address), Err(Denial::PrivateAddress), "{address}");
         }
-        for address in ["198.51.100.1:80", "[2001:db8:0:2::7]:80", "1.1.1.1:80"] {
+        for address in ["198.51.100.129:80", "[2001:db8:0:2::7]:80", "1.1.1.1:80"] {
             assert_eq!(check(&reach, "a.example", address), Ok(()), "{address}");
         }
     }
