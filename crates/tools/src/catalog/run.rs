@@ -50,6 +50,8 @@ pub async fn place(
 ) -> Result<(JobPlace, GuestPath)> {
     if let Some(id) = sandbox_id {
         let sandbox = target::sandbox(call, id).await?;
+        // Somebody else may have made it, by the command line or through another server, with more than may be had here.
+        call.policy.ceiling.network.admit(sandbox.network.clone())?;
         if let Some(asked) = network.map(NetworkArgument::parse).transpose()?
             && asked != sandbox.network
         {

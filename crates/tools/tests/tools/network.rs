@@ -1,6 +1,6 @@
 use sandbox::Network;
 use serde_json::{Value, json};
-use tools::{Catalog, Ceiling, Policy, Secret, Selection, instructions};
+use tools::{Call, Catalog, Ceiling, Policy, Secret, Selection, instructions};
 
 use crate::support::{World, text};
 
@@ -88,6 +88,25 @@ async fn a_sandbox_keeps_its_network() {
     assert_eq!(world.value("run_command", run("b.example, a.example")).await["stdout"], "connected\n");
     let listed = world.call("list_sandboxes", json!({})).await;
     assert!(text(&listed).contains("network: a.example,b.example"), "{}", text(&listed));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_reaches_more_than_the_server_allows_runs_nothing() {
+    let world = World::with(policy("none", "internet")).await;
+    let id = world.value("create_sandbox", json!({ "network": "a.example" })).await["sandbox_id"].clone();
+    let runs = [
+        ("run_command", json!({ "sandbox_id": id, "command": "connect a.example 443" })),
+        ("run_code", json!({ "sandbox_id": id, "language": "bash", "code": "connect a.example 443" })),
+    ];
+    for (most, runs_there) in [("none", false), ("b.example", false), ("*.example", true), ("internet", true)] {
+        for (tool, arguments) in &runs {
+            // As if another server had adopted it.
+            let call = Call { policy: policy("none", most).into(), ..world.caller() };
+            let said = text(&world.call_as(call, tool, arguments.clone()).await);
+            assert_eq!(said.contains("connected"), runs_there, "{tool} where at most {most} is allowed: {said}");
+            assert!(runs_there || said.contains("this server"), "{said}");
+        }
+    }
 }
 
 #[tokio::test]
