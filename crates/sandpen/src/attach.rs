@@ -7,6 +7,7 @@ use std::time::Duration;
 use sandbox::{Captured, ExecOutcome, Execution, ExecutionControl, OutputCaps, Result, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{MissedTickBehavior, interval};
+use tools::network;
 
 use crate::exit::Exit;
 use crate::signals::{Heard, Signals};
@@ -39,6 +40,14 @@ pub struct Ended<T> {
     pub cut_short: Option<CutShort>,
 }
 
+/// What is known of a command whose output was not kept.
+#[derive(Debug)]
+pub struct Streamed {
+    pub outcome: ExecOutcome,
+    /// Whether it said on stderr that it misses a network.
+    pub missed_network: bool,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CutShort {
     /// By a signal to us.
@@ -62,13 +71,13 @@ pub async fn stream(
     input: Input,
     screen: Screen,
     signals: &mut Signals,
-) -> Result<Ended<ExecOutcome>> {
+) -> Result<Ended<Streamed>> {
     let Execution { stdin, stdout, stderr, control } = execution;
     let _raw = match screen {
         Screen::Streams => None,
         Screen::Terminal => RawTerminal::enter(),
     };
-    let (out, err) = (Pump::default(), Pump::default());
+    let (out, err) = (Pump::default(), Pump { watching: true, ..Pump::default() });
     let printing = async { tokio::try_join!(out.copy(stdout, OurStream::stdout), err.copy(stderr, OurStream::stderr)) };
     let feeding = feed(stdin, input);
     tokio::pin!(printing, feeding);
@@ -82,7 +91,8 @@ pub async fn stream(
         if let Some((outcome, bytes_at_end)) = &end
             && (printed || out.bytes() + err.bytes() > bytes_at_end + MOST_AFTER_END)
         {
-            return Ok(Ended { value: outcome.clone(), cut_short: obedience.cut_short });
+            let value = Streamed { outcome: outcome.clone(), missed_network: err.missed_network.get() };
+            return Ok(Ended { value, cut_short: obedience.cut_short });
         }
         tokio::select! {
             result = &mut printing, if !printed => {
@@ -167,6 +177,8 @@ impl<'a> Obedience<'a> {
 struct Pump {
     bytes: Cell<u64>,
     writing: Cell<bool>,
+    watching: bool,
+    missed_network: Cell<bool>,
 }
 
 impl Pump {
@@ -191,6 +203,9 @@ impl Pump {
             let count = from.read(&mut buffer).await.unwrap_or(0);
             if count == 0 {
                 return Ok(());
+            }
+            if self.watching && !self.missed_network.get() {
+                self.missed_network.set(network::is_missed_in(&buffer[..count]));
             }
             self.writing.set(true);
             to.write_all(&buffer[..count]).await?;

@@ -9,6 +9,7 @@ use sandbox::{
 use serde::Serialize;
 use tools::network::{self, NetworkObject, Wish};
 
+use crate::attach::Streamed;
 use crate::config::SandboxConfig;
 use crate::{output, time};
 
@@ -94,27 +95,38 @@ pub enum Remedy {
 }
 
 /// One line on stderr when the end was not the program's own doing, and another with what to do about it.
-pub fn explain(outcome: &ExecOutcome, timeout: Duration, sandbox: &SandboxInfo, remedy: Remedy) {
+pub fn explain(streamed: &Streamed, timeout: Duration, sandbox: &SandboxInfo, remedy: Remedy) {
+    let Streamed { outcome, missed_network } = streamed;
     let ended = explanation(outcome, timeout, &sandbox.limits, remedy);
     let refused = refusals(&outcome.network, &sandbox.network, remedy);
     for (message, hint) in ended.into_iter().chain(refused) {
         output::note(&message, hint.as_deref());
+    }
+    if *missed_network && sandbox.network.is_none() {
+        output::note(
+            "this sandbox has no network",
+            Some(match remedy {
+                Remedy::SameCommand => "give it one: --network HOST for what it needs, or --network internet",
+                Remedy::NewSandbox => {
+                    "make a sandbox that has one: sandpen create --network HOST, or --network internet"
+                }
+            }),
+        );
     }
 }
 
 /// What the network did not give, and the flags that would have made it.
 fn refusals(activity: &NetworkActivity, network: &Network, remedy: Remedy) -> Option<(String, Option<String>)> {
     let message = format!("the network refused {}", network::refusals(activity)?);
+    let wider = Wish::after(activity, network, &Network::Internet).spelled().map(|wider| format!("--network {wider}"));
+    // Those that belong to the process which lets the sandbox out, and not to the sandbox.
     let mut flags = Vec::new();
-    if let Some(wider) = Wish::after(activity, network, &Network::Internet).spelled() {
-        flags.push(format!("--network {wider}"));
-    }
     for refusal in &activity.refused {
         let flag = match (refusal.denial, refusal.port) {
             (Denial::PrivateAddress, Some(port)) => format!("--allow-private-host {}:{port}", refusal.host),
             (Denial::PrivateAddress, None) => format!("--allow-private-host {}", refusal.host),
-            (Denial::TooManyConnections, _) => "--network-connections".to_owned(),
-            (Denial::BytesUsedUp, _) => "--network-bytes".to_owned(),
+            (Denial::TooManyConnections, _) => "--network-connections NUMBER".to_owned(),
+            (Denial::BytesUsedUp, _) => "--network-bytes SIZE".to_owned(),
             (
                 Denial::NoNetwork
                 | Denial::HostNotAllowed
@@ -131,12 +143,19 @@ fn refusals(activity: &NetworkActivity, network: &Network, remedy: Remedy) -> Op
             flags.push(flag);
         }
     }
-    let flags = flags.join(" ");
-    let hint = match remedy {
-        Remedy::SameCommand => format!("allow it with {flags}"),
-        Remedy::NewSandbox => format!("make a sandbox that may: sandpen create {flags}"),
+    let flags = (!flags.is_empty()).then(|| flags.join(" "));
+    let hints = match remedy {
+        Remedy::SameCommand => {
+            let all = wider.into_iter().chain(flags).collect::<Vec<_>>().join(" ");
+            [(!all.is_empty()).then(|| format!("allow it with {all}")), None]
+        }
+        Remedy::NewSandbox => [
+            wider.map(|wider| format!("make a sandbox that may: sandpen create {wider}")),
+            flags.map(|flags| format!("allow it with sandpen exec {flags}")),
+        ],
     };
-    Some((message, (!flags.is_empty()).then_some(hint)))
+    let hint = hints.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    Some((message, (!hint.is_empty()).then_some(hint)))
 }
 
 /// More would be no hint any more.
@@ -248,9 +267,17 @@ mod tests {
         assert_eq!(hint.unwrap(), "make a sandbox that may: sandpen create --network a.example,b.example:22");
         let hint = |denial| refusals(&refused("a.example", 80, denial), &network, Remedy::SameCommand).unwrap().1;
         assert_eq!(hint(Denial::PrivateAddress).unwrap(), "allow it with --allow-private-host a.example:80");
-        assert_eq!(hint(Denial::BytesUsedUp).unwrap(), "allow it with --network-bytes");
+        assert_eq!(hint(Denial::BytesUsedUp).unwrap(), "allow it with --network-bytes SIZE");
         assert_eq!(hint(Denial::MetadataAddress), None);
         assert_eq!(refusals(&NetworkActivity::default(), &network, Remedy::SameCommand), None);
+    }
+
+    #[test]
+    fn what_a_sandbox_that_stays_is_not_made_with_is_given_to_its_next_command() {
+        let network: Network = "a.example".parse().unwrap();
+        let activity = refused("a.example", 80, Denial::PrivateAddress);
+        let (_, hint) = refusals(&activity, &network, Remedy::NewSandbox).unwrap();
+        assert_eq!(hint.unwrap(), "allow it with sandpen exec --allow-private-host a.example:80");
     }
 
     #[test]

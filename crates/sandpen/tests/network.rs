@@ -61,7 +61,7 @@ fn help_names_the_network_where_it_can_be_given() {
     let world = World::new();
     for (command, has, has_not) in [
         ("run", &["--network", "--secret", "--allow-private-host", "--network-rate"][..], &["--max-network"][..]),
-        ("create", &["--network", "--secret", "--pass-through-env"], &["--max-network"]),
+        ("create", &["--network", "--secret", "--secrets-file"], &["--max-network", "--allow-private-host", "-rate"]),
         ("exec", &["--allow-private-host", "--secrets-file", "--pass-through-env"], &["--network <", "--secret <"]),
         ("mcp", &["--network", "--max-network", "--secret", "--owner-network-bytes"], &["--listen"]),
         ("serve", &["--network", "--max-network", "--secret", "--owner-network-bytes", "--listen"], &[]),
@@ -74,6 +74,35 @@ fn help_names_the_network_where_it_can_be_given() {
             assert!(!help.contains(flag), "{command} has {flag}");
         }
     }
+}
+
+#[test]
+fn a_sandbox_that_is_there_gets_no_other_network() {
+    let world = World::new();
+    for arguments in
+        [&["exec", "--network", "internet", "lab", "true"][..], &["exec", "lab", "--network=none", "--", "true"]]
+    {
+        let done = world.run(arguments).expect(125, "");
+        done.says("a sandbox keeps the network that it was made with").says("sandpen create --network");
+    }
+}
+
+#[test]
+fn a_program_that_misses_a_network_is_told_how_to_get_one() {
+    if !sandboxes_work() {
+        return;
+    }
+    let world = World::new();
+    let script = "echo 'curl: (6) Could not resolve host: a.example' >&2; exit 6";
+    let done = world.run(&["run", "bash", script]).expect(6, "");
+    done.says("this sandbox has no network").says("hint: give it one: --network HOST");
+    world.run(&["create", "--name", "lab"]);
+    let done = world.run(&["exec", "lab", "--", "sh", "-c", script]).expect(6, "");
+    done.says("sandpen create --network HOST");
+    world.run(&["exec", "lab", "--netwrok", "none", "true"]).expect(127, "").says("sandpen exec --help shows");
+    let server = Server::start(&world, &["--max-network", "a.example"]);
+    let (_, text) = call(&server, json!({ "command": script }));
+    assert!(text.contains("call again with network, for at most a.example]"), "{text}");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use sandbox::{Denial, HostPattern, HostRule, Network, NetworkActivity, Ports, Re
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+use crate::words;
+
 /// Refusals that are listed in an object.
 const LISTED: usize = 32;
 /// Refusals that are named in a line.
@@ -229,6 +231,41 @@ pub fn told(activity: &NetworkActivity, network: &Network, ceiling: &Network, ho
     }
     line.push(']');
     Some(line)
+}
+
+/// What programs say when they look for a network and there is none.
+const CUT_OFF: [&str; 9] = [
+    "ould not resolve host",
+    "nable to resolve host",
+    "failure in name resolution",
+    "Name or service not known",
+    "etwork is unreachable",
+    "EAI_AGAIN",
+    "ENETUNREACH",
+    "UnknownHostException",
+    "on 127.0.0.1:53",
+];
+
+/// Whether a program says that it misses a network. A sandbox without one has nobody inside who could count what was
+/// tried, so the words of the program are all there is.
+pub fn is_missed_in(output: &[u8]) -> bool {
+    CUT_OFF.iter().any(|words| output.windows(words.len()).any(|window| window == words.as_bytes()))
+}
+
+/// One line for a model whose program missed a network in a sandbox that has none.
+pub fn missed(ceiling: &Network, how: Asking) -> String {
+    let most = words::shortened(ceiling);
+    match (ceiling, how) {
+        (Network::None, _) => {
+            "[network: this sandbox has none; only the operator of this server can allow one]".to_owned()
+        }
+        (Network::Hosts(_) | Network::Internet, Asking::SameTool) => {
+            format!("[network: this sandbox has none; call again with network, for at most {most}]")
+        }
+        (Network::Hosts(_) | Network::Internet, Asking::NewSandbox) => {
+            format!("[network: this sandbox has none; call create_sandbox with network, for at most {most}]")
+        }
+    }
 }
 
 /// Where another network can be asked for.

@@ -83,3 +83,26 @@ fn a_flood_of_refusals_is_told_in_short() {
     let object = NetworkObject::from(&activity);
     assert_eq!((object.refused.len(), object.refused_left_out), (LISTED, 7 + 500 - LISTED as u64));
 }
+
+#[test]
+fn a_program_that_misses_a_network_is_understood() {
+    for output in [
+        "curl: (6) Could not resolve host: pypi.org",
+        "wget: unable to resolve host address 'pypi.org'",
+        "urllib.error.URLError: <urlopen error [Errno -3] Temporary failure in name resolution>",
+        "OSError: [Errno 101] Network is unreachable",
+        "Error: getaddrinfo EAI_AGAIN pypi.org",
+        "Exception in thread \"main\" java.net.UnknownHostException: pypi.org",
+        "dial tcp: lookup pypi.org on 127.0.0.1:53: read udp 127.0.0.1:44832->127.0.0.1:53: connection refused",
+    ] {
+        assert!(is_missed_in(output.as_bytes()), "{output}");
+    }
+    for output in ["", "no", "FileNotFoundError: [Errno 2] No such file or directory: 'host'"] {
+        assert!(!is_missed_in(output.as_bytes()), "{output}");
+    }
+    assert!(missed(&Network::None, Asking::SameTool).contains("only the operator"));
+    assert!(
+        missed(&network("a.example"), Asking::SameTool).ends_with("call again with network, for at most a.example]")
+    );
+    assert!(missed(&Network::Internet, Asking::NewSandbox).contains("create_sandbox"));
+}

@@ -160,6 +160,11 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
     if let Some(refused) = network::told(network, job.network(), &call.policy.ceiling.network, how) {
         text += &refused;
         text.push('\n');
+    } else if job.network().is_none()
+        && [&value.stdout, &value.stderr].iter().any(|text| network::is_missed_in(text.as_bytes()))
+    {
+        text += &network::missed(&call.policy.ceiling.network, how);
+        text.push('\n');
     }
     text += &closing(&value, status, &call.policy, not_shown + result.artifacts_left_out);
     let mut content = vec![Content::Text(text)];

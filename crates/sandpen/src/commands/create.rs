@@ -5,7 +5,7 @@ use sandbox::{Owner, Persistence, Result, SandboxName, SandboxSpec};
 
 use crate::cli::examples;
 use crate::commands::ps::SandboxObject;
-use crate::config::flags::{EnvFlag, LifetimeFlags, NetworkFlags, SandboxFlags};
+use crate::config::flags::{EnvFlag, GrantFlags, LifetimeFlags, SandboxFlags, SecretsFileFlag};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::{outcome, output, wiring};
@@ -18,6 +18,7 @@ use crate::{outcome, output, wiring};
     ("id=$(sandpen create)", "keep its id"),
     ("sandpen create --name lab --idle 2h", "a name of its own, a longer life"),
     ("sandpen create --image dir:./rootfs", "another system than this one"),
+    ("sandpen create --network pypi.org,files.pythonhosted.org", "a piece of the network"),
 ]))]
 pub struct Arguments {
     /// A name to use in place of the id; also its host name
@@ -34,7 +35,10 @@ pub struct Arguments {
     sandbox: SandboxFlags,
 
     #[command(flatten)]
-    network: NetworkFlags,
+    grant: GrantFlags,
+
+    #[command(flatten)]
+    secrets_file: SecretsFileFlag,
 }
 
 impl Arguments {
@@ -42,7 +46,8 @@ impl Arguments {
         self.lifetime.write_to(written);
         self.env.write_to(written);
         self.sandbox.write_to(written);
-        self.network.write_to(written);
+        self.grant.write_to(written);
+        self.secrets_file.write_to(written);
     }
 }
 

@@ -1,7 +1,7 @@
 //! `sandpen exec`: a command in a sandbox that exists.
 
 use clap::Args;
-use sandbox::{ErrorKind, ExecRequest, GuestPath, OnDisconnect, OutputCaps, OutputTarget, Owner, Result};
+use sandbox::{Error, ErrorKind, ExecRequest, GuestPath, OnDisconnect, OutputCaps, OutputTarget, Owner, Result};
 
 use crate::attach::{self, CutShort, Input, Screen};
 use crate::cli::examples;
@@ -55,6 +55,10 @@ pub struct Arguments {
     #[command(flatten)]
     gateway: GatewayFlags,
 
+    /// Caught, so that whoever tries learns why not.
+    #[arg(long, hide = true)]
+    network: Option<String>,
+
     /// The command and its arguments
     #[arg(value_name = "ARGV", required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<String>,
@@ -77,6 +81,10 @@ impl Arguments {
 }
 
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
+    if arguments.network.is_some() {
+        return Err(Error::invalid_input("a sandbox keeps the network that it was made with")
+            .with_hint("make one that has it: sandpen create --network HOSTS"));
+    }
     let work_directory = arguments.workdir.as_deref().map(str::parse::<GuestPath>).transpose()?;
     let screen = arguments.screen();
     let mut request = ExecRequest::new(arguments.argv.clone(), config.sandbox.timeout(screen))?;
@@ -122,7 +130,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
                 if let Ok(isolation) = service.isolation(&owner, &sandbox.id).await {
                     outcome::name_missing(&isolation.missing());
                 }
-                Ok(ended.cut_short.map_or_else(|| Exit::of(ended.value.status), CutShort::exit))
+                Ok(ended.cut_short.map_or_else(|| Exit::of(ended.value.outcome.status), CutShort::exit))
             }
             (Err(error), _) => {
                 let exit = match error.kind() {
@@ -137,7 +145,13 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
                     | ErrorKind::Unavailable
                     | ErrorKind::Internal => Exit::OURS,
                 };
-                Teller::new(config).error(&error);
+                let mistyped = error.kind() == ErrorKind::NotFound && arguments.argv[0].starts_with('-');
+                Teller::new(config).error(&match mistyped {
+                    true => {
+                        error.with_hint("was it meant as an option? sandpen exec --help shows those that there are")
+                    }
+                    false => error,
+                });
                 Ok(exit)
             }
         }

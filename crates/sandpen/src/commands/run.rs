@@ -151,7 +151,7 @@ impl Run<'_> {
             outcome::explain(&ended.value, timeout, &sandbox, Remedy::SameCommand);
             outcome::name_passed_through(&self.config.sandbox);
             self.name_missing_layers(&sandbox).await?;
-            (Exit::of(ended.value.status), ended.cut_short)
+            (Exit::of(ended.value.outcome.status), ended.cut_short)
         };
         self.finish(&sandbox, exit, cut_short, signals).await
     }

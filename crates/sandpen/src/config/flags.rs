@@ -12,7 +12,7 @@ use super::{Color, EngineChoice, LogLevel};
 
 mod network;
 
-pub use network::{GatewayFlags, NetworkFlags};
+pub use network::{GatewayFlags, GrantFlags, NetworkFlags, SecretsFileFlag};
 
 /// Taken by every command, before or after its name.
 #[derive(Args, Clone, Debug, Default)]

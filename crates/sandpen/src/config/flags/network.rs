@@ -4,17 +4,11 @@ use clap::Args;
 
 use super::{Key, Written, push};
 
-/// What a new sandbox may reach.
+/// What a new sandbox may reach, and how this process lets it out.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Network")]
 pub struct NetworkFlags {
-    /// What it may reach: none, internet, or hosts like pypi.org,*.example.com,db.example.com:5432 [default: none]
-    #[arg(long, value_name = "HOSTS")]
-    network: Option<String>,
-
-    /// Let it use this secret with the secret's hosts, without seeing it
-    #[arg(long, value_name = "NAME")]
-    secret: Vec<String>,
+    #[command(flatten)]
+    grant: GrantFlags,
 
     #[command(flatten)]
     gateway: GatewayFlags,
@@ -22,9 +16,42 @@ pub struct NetworkFlags {
 
 impl NetworkFlags {
     pub fn write_to(&self, written: &mut Written) {
+        self.grant.write_to(written);
+        self.gateway.write_to(written);
+    }
+}
+
+/// What a new sandbox may reach: it stays with the sandbox.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Network")]
+pub struct GrantFlags {
+    /// What it may reach: none, internet, or hosts like pypi.org,*.example.com,db.example.com:5432 [default: none]
+    #[arg(long, value_name = "HOSTS")]
+    network: Option<String>,
+
+    /// Let it use this secret with the secret's hosts, without seeing it
+    #[arg(long, value_name = "NAME")]
+    secret: Vec<String>,
+}
+
+impl GrantFlags {
+    pub fn write_to(&self, written: &mut Written) {
         push(written, Key::Network, &self.network);
         push(written, Key::Secret, &self.secret);
-        self.gateway.write_to(written);
+    }
+}
+
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Network")]
+pub struct SecretsFileFlag {
+    /// Read secrets from this file instead of the one that sandpen secret keeps
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    secrets_file: Option<String>,
+}
+
+impl SecretsFileFlag {
+    pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::SecretsFile, &self.secrets_file);
     }
 }
 
@@ -32,9 +59,8 @@ impl NetworkFlags {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Network")]
 pub struct GatewayFlags {
-    /// Read secrets from this file instead of the one that sandpen secret keeps
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    secrets_file: Option<String>,
+    #[command(flatten)]
+    secrets_file: SecretsFileFlag,
 
     /// Let sandboxes whose network allows this host reach it although its address is private
     #[arg(long, value_name = "HOST[:PORT]")]
@@ -67,7 +93,7 @@ pub struct GatewayFlags {
 
 impl GatewayFlags {
     pub fn write_to(&self, written: &mut Written) {
-        push(written, Key::SecretsFile, &self.secrets_file);
+        self.secrets_file.write_to(written);
         push(written, Key::AllowPrivateHost, &self.allow_private_host);
         push(written, Key::NetworkConnections, &self.network_connections);
         push(written, Key::NetworkBytes, &self.network_bytes);
