@@ -14,6 +14,7 @@ pub mod export;
 pub mod import;
 pub mod manifest;
 mod meter;
+pub mod pack;
 pub mod platform;
 pub mod reference;
 pub mod registry;

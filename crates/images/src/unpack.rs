@@ -12,7 +12,7 @@ use rustix::fs::{Mode, Stat, Timespec, Timestamps};
 use tar::{Entry, EntryType, Header};
 
 use self::owner::Owner;
-pub use self::owner::Owners;
+pub use self::owner::{OWNER_ATTRIBUTE, Owners};
 use self::path::{Place, Shown, parse, stays_inside};
 use crate::confined::{Directory, Name, is_directory, is_regular};
 use crate::digest::Digest;

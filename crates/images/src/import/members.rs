@@ -148,7 +148,8 @@ pub fn look_into(store: &Store, mut file: File, work: &Work) -> Result<(Contents
 }
 
 impl Store {
-    fn nameless_file(&self) -> Result<File> {
+    /// Room on the store's disk that is given back when the file is closed, however that happens.
+    pub(crate) fn nameless_file(&self) -> Result<File> {
         let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         rustix::fs::open(self.directory(), flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)

@@ -73,7 +73,10 @@ impl Directory {
 
     /// Whether what lies below it in an overlay is hidden.
     pub fn is_opaque(&self) -> bool {
-        rustix::fs::fgetxattr(self, OPAQUE_ATTRIBUTE, &mut [0u8; 1][..]).is_ok_and(|length| length == 1)
+        [OPAQUE_ATTRIBUTE, "trusted.overlay.opaque"].iter().any(|attribute| {
+            let mut value = [0u8; 1];
+            rustix::fs::fgetxattr(self, *attribute, &mut value[..]).is_ok_and(|length| value[..length] == *b"y")
+        })
     }
 }
 

@@ -14,6 +14,7 @@ mod layers;
 mod logins;
 mod naive;
 mod overlays;
+mod packs;
 mod place;
 mod registries;
 mod server;

@@ -1,0 +1,134 @@
+//! Layers that are packed again.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::Path;
+
+use images::pack::{Shift, pack};
+use images::{Digest, Directory, ImageConfig, ImageLimits, Writing};
+use tar::EntryType;
+use tokio_util::sync::CancellationToken;
+
+use crate::archive::{Archive, Layout};
+use crate::place::{Place, names, reference};
+
+fn layer() -> Archive {
+    let long = format!("{}/{}", "d".repeat(90), "f".repeat(9));
+    Archive::new()
+        .directory("etc", 0o755)
+        .file("etc/.wh.gone", "")
+        .file("etc/kept", "contents")
+        .hard_link("etc/other", "etc/kept")
+        .symlink("etc/link", "/etc/kept")
+        .directory("var", 0o1777)
+        .file("var/.wh..wh..opq", "")
+        .owned_by(1234, 5678)
+        .entry(EntryType::Regular, "var/mine", "", b"x", 0o640)
+        .file(&long, "long")
+}
+
+fn packed(tree: &Path, shift: Shift) -> (Vec<u8>, images::pack::Packed) {
+    let mut bytes = Vec::new();
+    let done = pack(&Directory::open(tree).unwrap(), shift, &mut bytes, &CancellationToken::new()).unwrap();
+    assert_eq!((done.digest, done.size), (Digest::of(&bytes), bytes.len() as u64));
+    (bytes, done)
+}
+
+/// Path, mode, user and group of each entry.
+fn list(archive: &[u8]) -> Vec<(String, u32, u64, u64)> {
+    let mut listed = Vec::new();
+    for entry in tar::Archive::new(archive).entries().unwrap() {
+        let entry = entry.unwrap();
+        let header = entry.header();
+        let path = entry.path().unwrap().display().to_string();
+        listed.push((path, header.mode().unwrap(), header.uid().unwrap(), header.gid().unwrap()));
+    }
+    listed
+}
+
+#[test]
+fn what_is_packed_unpacks_to_the_same() {
+    let place = Place::new();
+    place.import(&Layout::new(&[layer().bytes()]).tar()).unwrap();
+    let tree = place.image().layers[0].path.clone();
+    let (bytes, done) = packed(&tree, Shift::of_layers());
+    assert_eq!((done.entries, done.left_out), (10, 0));
+    assert_eq!(packed(&tree, Shift::of_layers()).0, bytes, "the same tree gives the same bytes");
+    let listed = list(&bytes);
+    assert!(listed.contains(&("etc/.wh.gone".to_owned(), 0o600, 0, 0)), "{listed:?}");
+    assert!(listed.contains(&("var/.wh..wh..opq".to_owned(), 0o600, 0, 0)), "{listed:?}");
+    assert!(listed.contains(&("var/mine".to_owned(), 0o640, 1234, 5678)), "{listed:?}");
+    assert!(listed.contains(&("var/".to_owned(), 0o1777, 0, 0)), "{listed:?}");
+
+    let again = Place::new();
+    again.import(&Layout::new(std::slice::from_ref(&bytes)).tar()).unwrap();
+    let second = again.image().layers[0].path.clone();
+    assert_eq!(list(&packed(&second, Shift::of_layers()).0), listed, "and so does what it unpacks to");
+    assert_eq!(fs::metadata(second.join("etc/kept")).unwrap().nlink(), 2);
+}
+
+#[test]
+fn owners_are_those_inside() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can give files away");
+        return;
+    }
+    let tree = tempfile::tempdir().unwrap();
+    for (name, owner) in [("root", 100_000), ("user", 101_000), ("stranger", 5), ("beyond", 165_536)] {
+        fs::write(tree.path().join(name), "").unwrap();
+        std::os::unix::fs::chown(tree.path().join(name), Some(owner), Some(owner)).unwrap();
+    }
+    let (bytes, _) = packed(tree.path(), Shift { first_user: 100_000, first_group: 100_000, count: 65_536 });
+    let mut archive = tar::Archive::new(&bytes[..]);
+    let owners: Vec<(String, u64)> = archive
+        .entries()
+        .unwrap()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            (entry.path().unwrap().display().to_string(), entry.header().uid().unwrap())
+        })
+        .collect();
+    let expected = [("beyond", 0), ("root", 0), ("stranger", 0), ("user", 1000)];
+    assert_eq!(owners, expected.map(|(name, owner)| (name.to_owned(), owner)));
+}
+
+/// Code in a sandbox chooses the names of its files. None of them may remove something from an image.
+#[test]
+fn names_that_would_remove_something_are_left_out() {
+    let place = Place::new();
+    let tree = place.top.path().join("naive");
+    fs::create_dir_all(tree.join("etc")).unwrap();
+    for name in [".wh.passwd", ".wh..wh..opq", ".wh."] {
+        fs::write(tree.join("etc").join(name), "").unwrap();
+    }
+    symlink(place.outside(), tree.join("link")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, tree.join("fifo"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+        .unwrap();
+    let (bytes, done) = packed(&tree, Shift::of_layers());
+    assert_eq!((done.entries, done.left_out), (2, 4));
+    assert!(!bytes.windows(9).any(|window| window == b"untouched"), "no link is followed");
+}
+
+#[test]
+fn a_packed_tree_becomes_the_top_of_an_image() {
+    let place = Place::new();
+    place.import(&Layout::new(&[Archive::new().file("base", "1").bytes()]).tar()).unwrap();
+    let base = place.image();
+    let upper = place.top.path().join("naive");
+    fs::create_dir(&upper).unwrap();
+    fs::write(upper.join("new"), "2").unwrap();
+    let cancel = CancellationToken::new();
+    let writing = Writing::begin(&place.store).unwrap();
+    let (descriptor, packed) = writing.pack(&Directory::open(&upper).unwrap(), Shift::default(), &cancel).unwrap();
+    let mut config: ImageConfig = base.config.clone();
+    config.rootfs.diff_ids.push(packed.digest);
+    let mut layers = base.manifest.layers.clone();
+    layers.push(descriptor);
+    let limits = ImageLimits::default();
+    let image = writing.assemble(config, layers, &limits).unwrap();
+    writing.unpack_all(&image, &limits, &cancel).unwrap();
+    writing.name(&reference("saved:1"), &image).unwrap();
+    let saved = place.store.resolve(&reference("saved:1")).unwrap().unwrap();
+    let shown: Vec<_> = saved.directories().flat_map(|path| names(path)).collect();
+    assert_eq!(shown, ["base", "new"]);
+}
