@@ -5,7 +5,7 @@ use crate::tree::{Rule, Tree};
 /// What each crate of ours may depend upon, of ours and of the libraries that a layer is there to keep out.
 const ALLOWED: &[(&str, &[&str])] = &[
     ("sandpen-sandbox", &[]),
-    ("sandpen-images", &["hyper", "rustls"]),
+    ("sandpen-images", &["hyper", "rustls", "rcgen"]),
     ("sandpen-init", &[]),
     ("sandpen-tools", &["sandpen-sandbox"]),
     ("sandpen-egress", &["sandpen-sandbox", "hyper", "rustls", "rcgen", "hickory-resolver"]),

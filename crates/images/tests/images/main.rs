@@ -5,6 +5,7 @@ mod archive;
 mod bombs;
 mod digests;
 mod docker;
+mod encrypted;
 mod exports;
 mod fake;
 mod flaky;

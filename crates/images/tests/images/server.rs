@@ -34,6 +34,17 @@ impl Registry {
         })
     }
 
+    /// One that speaks TLS with this certificate and key.
+    pub fn start_encrypted(certificate: &str, key: &str) -> Option<Self> {
+        Self::start_with(|directory| {
+            fs::write(directory.join("certificate.pem"), certificate).unwrap();
+            fs::write(directory.join("key.pem"), key).unwrap();
+            let path = directory.display();
+            // Goes on in the section that the configuration ends with.
+            format!("  tls:\n    certificate: {path}/certificate.pem\n    key: {path}/key.pem\n")
+        })
+    }
+
     fn start_with(more: impl FnOnce(&Path) -> String) -> Option<Self> {
         let program = tools::find("docker-registry", "pull and push are not tested with a real registry")?;
         let directory = tempfile::tempdir().unwrap();
