@@ -9,6 +9,7 @@ pub mod event;
 pub mod exec;
 pub mod file;
 pub mod id;
+pub mod image;
 pub mod isolation;
 pub mod job;
 pub mod network;
@@ -28,6 +29,7 @@ pub use exec::{
 };
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
 pub use id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
+pub use image::{Image, ImageName};
 pub use isolation::{IsolationReport, Layer, LayerReport, LayerState};
 pub use job::{
     IdempotencyKey, JobChunk, JobFailure, JobFile, JobOutput, JobPlace, JobRequest, JobResult, JobStatus, JobStream,
@@ -44,4 +46,4 @@ pub use service::{
     Captured, Execution, ExecutionControl, Job, JobFollower, JobSettings, Language, Quota, Recovery, SandboxInfo,
     SandboxService, ServiceSettings, State,
 };
-pub use spec::{ByteSize, Environment, Image, Lifetime, Limits, Persistence, SandboxSpec};
+pub use spec::{ByteSize, Environment, Lifetime, Limits, Persistence, SandboxSpec};

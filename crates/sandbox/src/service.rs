@@ -27,12 +27,13 @@ use crate::event::{Event, EventBus, StopReason};
 use crate::exec::{ExecLog, ExecRequest};
 use crate::file::{ByteRange, FileStat};
 use crate::id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
+use crate::image::Image;
 use crate::isolation::IsolationReport;
 use crate::job::JobRequest;
 use crate::network::Network;
 use crate::path::GuestPath;
 use crate::runner::{RunCode, Runners};
-use crate::spec::{Image, Lifetime, Limits, Persistence, SandboxSpec};
+use crate::spec::{Lifetime, Limits, Persistence, SandboxSpec};
 
 mod clock;
 mod core;

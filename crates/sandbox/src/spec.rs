@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::id::{Owner, SandboxName};
+use crate::image::Image;
 use crate::network::Network;
 use crate::path::GuestPath;
 use crate::secret::SecretName;
@@ -42,59 +42,6 @@ impl SandboxSpec {
             name: None,
             environment: Environment::default(),
             work_directory: GuestPath::workspace(),
-        }
-    }
-}
-
-/// The read-only tree that a sandbox starts from.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Image {
-    /// The host's own system tree: programs and libraries, never anybody's data.
-    Host,
-    /// A root tree in a directory of the host. Only an operator may name one.
-    Directory(PathBuf),
-    /// A root tree in a plain tar file of the host. Only an operator may name one.
-    Archive(PathBuf),
-}
-
-impl Image {
-    /// What a caller may know of it: where on the host it lies is the operator's affair.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Directory(_) => "directory",
-            Self::Archive(_) => "archive",
-        }
-    }
-}
-
-impl FromStr for Image {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let absolute = |path: &str| -> Result<PathBuf> {
-            let path = PathBuf::from(path);
-            if path.is_absolute() {
-                return Ok(path);
-            }
-            Err(Error::invalid_input(format!("the image path {} is not absolute", path.display())))
-        };
-        match text.split_once(':') {
-            None if text == "host" => Ok(Self::Host),
-            Some(("dir", path)) => absolute(path).map(Self::Directory),
-            Some(("tar", path)) => absolute(path).map(Self::Archive),
-            _ => Err(Error::invalid_input(format!("{text:?} is not an image"))
-                .with_hint("use host, dir:/path/to/root or tar:/path/to/root.tar")),
-        }
-    }
-}
-
-impl fmt::Display for Image {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Host => f.write_str("host"),
-            Self::Directory(path) => write!(f, "dir:{}", path.display()),
-            Self::Archive(path) => write!(f, "tar:{}", path.display()),
         }
     }
 }

@@ -19,8 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecLog, ExecRequest, OutputTarget};
 use crate::file::WriteOptions;
 use crate::id::SandboxId;
+use crate::image::Image;
 use crate::isolation::{IsolationReport, Layer, LayerReport, LayerState};
-use crate::spec::{Image, Persistence, SandboxSpec};
+use crate::spec::{Persistence, SandboxSpec};
 
 mod archive;
 mod files;
@@ -211,7 +212,9 @@ impl Engine for FakeEngine {
         match &spec.image {
             Image::Host => {}
             Image::Directory(path) | Image::Archive(path) if path.exists() => {}
-            Image::Directory(_) | Image::Archive(_) => return Err(Error::not_found("there is no such image")),
+            Image::Directory(_) | Image::Archive(_) | Image::Named(_) => {
+                return Err(Error::not_found("there is no such image"));
+            }
         }
         let mut spec = spec.clone();
         // The tree is in memory, so it cannot hold more than that; an engine may enforce less than it was asked to.

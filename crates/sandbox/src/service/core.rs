@@ -21,7 +21,8 @@ use crate::engine::{Capabilities, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventKind, StopReason};
 use crate::id::{Owner, SandboxId, SandboxName};
-use crate::spec::{Image, Persistence, SandboxSpec};
+use crate::image::Image;
+use crate::spec::{Persistence, SandboxSpec};
 
 pub(super) struct Core {
     pub engine: Arc<dyn Engine>,

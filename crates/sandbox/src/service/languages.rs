@@ -11,9 +11,10 @@ use crate::error::{ErrorKind, Result};
 use crate::event::StopReason;
 use crate::exec::{ExecRequest, ExecStatus};
 use crate::id::Owner;
+use crate::image::Image;
 use crate::output::OutputCaps;
 use crate::runner::Runner;
-use crate::spec::{Image, SandboxSpec};
+use crate::spec::SandboxSpec;
 
 /// A compiler that was never started needs its time to say its version.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -79,7 +79,7 @@ impl GlobalFlags {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Sandbox")]
 pub struct SandboxFlags {
-    /// The tree it starts from: host, dir:PATH or tar:PATH [default: host]
+    /// The tree it starts from: host, dir:PATH, tar:PATH, or an image by its name [default: host]
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
 

@@ -109,7 +109,7 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
     let work_directory = SandboxSpec::new(call.owner.clone()).work_directory;
     let value = Environment {
         engine: call.service.capabilities().name,
-        image: call.policy.image.kind().to_owned(),
+        image: call.policy.image.shown().to_owned(),
         work_directory: work_directory.to_string_lossy().into_owned(),
         languages: languages
             .into_iter()

@@ -8,7 +8,7 @@ use crate::error::ErrorKind;
 use crate::exec::ExecStatus;
 use crate::id::SandboxId;
 use crate::isolation::Layer;
-use crate::spec::{Image, Persistence};
+use crate::spec::Persistence;
 
 suite! { "life", Nothing:
     it_says_what_it_can,
@@ -107,10 +107,10 @@ async fn a_persistent_one_is_listed_as_such(engine: Arc<dyn Engine>) {
 }
 
 async fn an_image_that_does_not_exist_is_refused(engine: Arc<dyn Engine>) {
-    for image in [Image::Directory("/nonexistent/image".into()), Image::Archive("/nonexistent/image.tar".into())] {
+    for image in ["dir:/nonexistent/image", "tar:/nonexistent/image.tar", "no-such-image:1"] {
         let id = SandboxId::random().unwrap();
         let mut wanted = spec();
-        wanted.image = image;
+        wanted.image = image.parse().unwrap();
         let refused = kind(engine.create(&id, &wanted).await);
         assert!(
             matches!(refused, ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::Unsupported),

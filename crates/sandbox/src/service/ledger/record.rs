@@ -7,10 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::id::{InstanceId, SandboxId};
+use crate::image::Image;
 use crate::path::GuestPath;
 use crate::service::clock::{Clock, Moment};
 use crate::service::expiry::Expiry;
-use crate::spec::{ByteSize, Environment, Image, Lifetime, Limits, Persistence, SandboxSpec};
+use crate::spec::{ByteSize, Environment, Lifetime, Limits, Persistence, SandboxSpec};
 
 const VERSION: u32 = 1;
 
@@ -106,6 +107,7 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>> {
         Image::Host => "host".to_owned(),
         Image::Directory(path) => format!("dir:{}", utf8(path)?),
         Image::Archive(path) => format!("tar:{}", utf8(path)?),
+        Image::Named(name) => name.to_string(),
     };
     let written = Written {
         version: VERSION,

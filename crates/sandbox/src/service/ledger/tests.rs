@@ -2,8 +2,9 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::id::{InstanceId, Owner};
+use crate::image::Image;
 use crate::service::clock::Moment;
-use crate::spec::{Image, Lifetime, Persistence, SandboxSpec};
+use crate::spec::{Lifetime, Persistence, SandboxSpec};
 
 fn record() -> Record {
     let mut spec = SandboxSpec::new("owner:7".parse().unwrap());
