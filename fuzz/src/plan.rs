@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use engine_native::inside::{self, Controller, Identity, Mount, Place, Request, Root, RootLayout, Version};
+use engine_native::inside::{self, Controller, Identity, Mount, Place, Request, Root, RootLayout, User, Version};
 use sandbox::{ByteSize, GuestPath, Layer, Limits, Owner, Persistence, SandboxId, SandboxSpec};
 
 use crate::bytes::Bytes;
@@ -42,8 +42,10 @@ pub fn plan(data: &[u8]) {
     let id: SandboxId = "sb-7k2m9x4bqhtw3ecd".parse().expect("a well-formed id");
     let root = RootLayout {
         skeleton: PathBuf::from("/skeleton"),
-        lower: (shape & 4 == 4).then(|| PathBuf::from("/image")),
+        lowers: (shape & 4 == 4).then(|| PathBuf::from("/image")).into_iter().collect(),
         binds: Vec::new(),
+        top: Vec::new(),
+        user: User::SANDBOX,
         search_path: String::new(),
         environment: Vec::new(),
     };

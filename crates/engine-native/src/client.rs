@@ -87,8 +87,8 @@ impl Launcher {
         !self.listener.is_finished()
     }
 
-    /// Ask for a sandbox.
-    pub async fn create(&self, plan: Plan, wanted: Wanted) -> io::Result<Asked> {
+    /// Ask for a sandbox. What keeps its image is passed on to process 1.
+    pub async fn create(&self, plan: Plan, wanted: Wanted, image: Option<BorrowedFd<'_>>) -> io::Result<Asked> {
         let (started, on_started) = oneshot::channel();
         let (fate, on_fate) = watch::channel(Fate::Alive);
         let entry = Entry { started: Some(started), fate };
@@ -98,7 +98,8 @@ impl Launcher {
             Wanted::SandboxAndSockets => Some(self.expect_sockets(&id)),
         };
         lock(&self.entries).sandboxes.insert(id.clone(), entry);
-        let sent = self.channel.send(&ToLauncher::Create { plan: Box::new(plan), wanted }, &[]).await;
+        let descriptors: Vec<_> = image.into_iter().collect();
+        let sent = self.channel.send(&ToLauncher::Create { plan: Box::new(plan), wanted }, &descriptors).await;
         if let Err(error) = sent {
             settle(&self.entries, &id, Fate::LauncherGone);
             return Err(error);

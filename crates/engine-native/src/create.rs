@@ -14,7 +14,7 @@ use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
 use crate::client::{Asked, AskedSockets, Fate, Launcher};
 use crate::engine::Shared;
-use crate::image::{self, RootTree};
+use crate::image::{self, Hold, Resolved, RootTree};
 use crate::jail::Failure;
 use crate::launcher::Wanted;
 use crate::live::{Description, Live};
@@ -40,17 +40,18 @@ impl Shared {
             return Err(exists());
         }
         let pass = self.prepare(id, spec)?;
-        let root = self.layout(spec).await?;
+        let (root, image) = self.layout(spec).await?;
+        let image = image.as_ref();
         let kind = Kind::of(spec, &root);
         let live = match kind.as_ref().and_then(|kind| self.pool.take(kind)) {
             Some(spare) => {
                 self.assign(spare, id, spec, environment(&root, spec, pass.as_ref())?, pass.as_ref()).await?
             }
-            None => self.make(id, spec, &root, pass.as_ref()).await?,
+            None => self.make(id, spec, &root, image, pass.as_ref()).await?,
         };
         self.keep(Arc::new(live));
         if let Some(kind) = kind.filter(|kind| self.pool.wants(kind)) {
-            self.fill_pool(kind, spec, root);
+            self.fill_pool(kind, spec, root, image.cloned());
         }
         Ok(())
     }
@@ -73,7 +74,7 @@ impl Shared {
     }
 
     /// Make spares in the background. The task holds us weakly: it must not keep an engine alive that nobody uses.
-    fn fill_pool(self: &Arc<Self>, kind: Kind, spec: &SandboxSpec, root: RootLayout) {
+    fn fill_pool(self: &Arc<Self>, kind: Kind, spec: &SandboxSpec, root: RootLayout, image: Option<Hold>) {
         let (shared, mut spec) = (Arc::downgrade(self), SandboxSpec::clone(spec));
         // Given to a spare when it becomes somebody's.
         (spec.network, spec.secrets) = Default::default();
@@ -81,7 +82,7 @@ impl Shared {
             tokio::time::sleep(FILL_AFTER).await;
             while let Some(shared) = shared.upgrade() {
                 let made = match SandboxId::random() {
-                    Ok(id) => shared.make(&id, &spec, &root, None).await,
+                    Ok(id) => shared.make(&id, &spec, &root, image.as_ref(), None).await,
                     Err(error) => Err(error),
                 };
                 match made {
@@ -99,7 +100,14 @@ impl Shared {
         });
     }
 
-    async fn make(&self, id: &SandboxId, spec: &SandboxSpec, root: &RootLayout, pass: Option<&Pass>) -> Result<Live> {
+    async fn make(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        root: &RootLayout,
+        image: Option<&Hold>,
+        pass: Option<&Pass>,
+    ) -> Result<Live> {
         let walls = self.walls()?.clone();
         let socket = self.places.sockets.join(id.as_str());
         let instance = self.config.instance.as_str();
@@ -137,7 +145,8 @@ impl Shared {
         let mut undo = Undo { shared: self, launcher: &launcher, id, armed: true, persistent };
         let meter = Meter::new(&places, instance, id.as_str());
         let wanted = if pass.is_some() { Wanted::SandboxAndSockets } else { Wanted::Sandbox };
-        let (live, sockets) = self.build(&launcher, plan, wanted, description, meter).await?;
+        let asked = launcher.create(plan, wanted, image.map(|image| image.hold())).await.map_err(unavailable)?;
+        let (live, sockets) = self.build(asked, description, meter).await?;
         if let (Some(pass), Some(sockets)) = (pass, sockets) {
             self.let_out(&live, pass, sockets).await?;
         }
@@ -147,13 +156,10 @@ impl Shared {
 
     async fn build(
         &self,
-        launcher: &Launcher,
-        plan: plan::Plan,
-        wanted: Wanted,
+        Asked { started, mut fate, sockets }: Asked,
         description: Description,
         meter: Meter,
     ) -> Result<(Live, Option<AskedSockets>)> {
-        let Asked { started, mut fate, sockets } = launcher.create(plan, wanted).await.map_err(unavailable)?;
         let started = tokio::select! {
             biased;
             Ok(started) = started => started,
@@ -182,13 +188,15 @@ impl Shared {
     }
 
     /// Prepared once for each image, and looked at again when some time has passed: programs may have been installed.
-    async fn layout(&self, spec: &SandboxSpec) -> Result<RootLayout> {
+    /// An image of the store is looked up each time, because its name may mean another one by now; what is returned with it
+    /// keeps it in use.
+    async fn layout(&self, spec: &SandboxSpec) -> Result<(RootLayout, Option<Hold>)> {
         let key = (spec.image.clone(), spec.work_directory.clone());
         let known = self.layouts().get(&key).cloned();
         if let Some((looked, layout)) = known
             && looked.elapsed() < LAYOUT_AGE
         {
-            return Ok(layout);
+            return Ok((layout, None));
         }
         let (state, skeletons) = (self.places.state.clone(), self.places.skeletons.clone());
         let (image, work_directory) = key.clone();
@@ -196,14 +204,22 @@ impl Shared {
             skeleton::prepare(tree, &skeletons, &work_directory)
                 .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))
         };
-        let layout = match image::known(&image, &state) {
-            Some(tree) => prepare(tree?)?,
-            None => tokio::task::spawn_blocking(move || prepare(image::resolve(&image, &state)?))
-                .await
-                .map_err(|cause| Error::internal("the image could not be prepared").with_cause(cause))??,
+        let (layout, hold) = match image::known(&image, &state) {
+            Some(tree) => (prepare(tree?)?, None),
+            None => {
+                let resolve = move || -> Result<_> {
+                    let Resolved { tree, hold } = image::resolve(&image, &state)?;
+                    Ok((prepare(tree)?, hold))
+                };
+                tokio::task::spawn_blocking(resolve)
+                    .await
+                    .map_err(|cause| Error::internal("the image could not be prepared").with_cause(cause))??
+            }
         };
-        self.layouts().insert(key, (Instant::now(), layout.clone()));
-        Ok(layout)
+        if hold.is_none() {
+            self.layouts().insert(key, (Instant::now(), layout.clone()));
+        }
+        Ok((layout, hold))
     }
 
     /// Connect to a persistent sandbox by its record. One whose process 1 is gone is cleared away.

@@ -12,7 +12,7 @@ use std::path::Path;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::USER;
+use crate::image::User;
 
 /// Ids inside a sandbox that have someone behind them.
 const ROOT: u32 = 0;
@@ -51,24 +51,20 @@ impl Pool {
         }
     }
 
-    /// The maps of one slot: users, groups.
-    pub fn maps(self, slot: u32) -> (Vec<Extent>, Vec<Extent>) {
+    /// The maps of one slot: users, groups. Where ids are few, root, programs' user and nobody have one each.
+    pub fn maps(self, slot: u32, user: User) -> (Vec<Extent>, Vec<Extent>) {
         match self {
             Self::System => {
                 let all = Extent { inside: 0, outside: SYSTEM_FIRST + slot * SYSTEM_RANGE, count: SYSTEM_RANGE };
                 (vec![all], vec![all])
             }
             Self::Subordinate { first_user, first_group, .. } => {
-                let extents = |first: u32| {
+                let extents = |first: u32, own: u32| {
                     let first = first + slot * SUBORDINATE_RANGE;
-                    let inside = [ROOT, USER, NOBODY];
-                    inside
-                        .into_iter()
-                        .zip(first..)
-                        .map(|(inside, outside)| Extent { inside, outside, count: 1 })
-                        .collect()
+                    let inside = [ROOT, NOBODY].into_iter().chain((own != ROOT && own != NOBODY).then_some(own));
+                    inside.zip(first..).map(|(inside, outside)| Extent { inside, outside, count: 1 }).collect()
                 };
-                (extents(first_user), extents(first_group))
+                (extents(first_user, user.id), extents(first_group, user.group))
             }
         }
     }
@@ -120,12 +116,23 @@ mod tests {
     #[test]
     fn slots_never_overlap() {
         for pool in [Pool::System, Pool::Subordinate { first_user: 100_000, first_group: 200_000, count: 65_536 }] {
-            let end = |slot: u32| pool.maps(slot).0.iter().map(|e| e.outside + e.count).max().unwrap();
-            let start = |slot: u32| pool.maps(slot).0.iter().map(|e| e.outside).min().unwrap();
+            let end = |slot: u32| pool.maps(slot, User::SANDBOX).0.iter().map(|e| e.outside + e.count).max().unwrap();
+            let start = |slot: u32| pool.maps(slot, User::SANDBOX).0.iter().map(|e| e.outside).min().unwrap();
             for slot in 0..pool.slots() - 1 {
                 assert!(end(slot) <= start(slot + 1), "{pool:?} slot {slot}");
             }
             assert!(end(pool.slots() - 1) <= i32::MAX as u32);
+        }
+    }
+
+    #[test]
+    fn no_id_is_mapped_twice() {
+        let pool = Pool::Subordinate { first_user: 100, first_group: 200, count: 8 };
+        for (id, group, users, groups) in [(1000, 1000, 3, 3), (NOBODY, ROOT, 2, 2), (33, NOBODY, 3, 2)] {
+            let maps = pool.maps(0, User { id, group });
+            assert_eq!((maps.0.len(), maps.1.len()), (users, groups), "{id}:{group}");
+            assert!(maps.0.iter().any(|extent| extent.inside == id));
+            assert!(maps.1.iter().any(|extent| extent.inside == group));
         }
     }
 

@@ -4,24 +4,48 @@ mod ask;
 mod etc;
 mod host;
 mod interpreters;
+mod layers;
+mod named;
 mod prefix;
 mod tree;
+mod users;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use sandbox::{Environment, Error, GuestPath, Image, Result};
 
 use host::{host_tree, known_host_tree};
 
+pub use users::User;
+
+/// A root tree, and what keeps it from being collected: to be passed on to process 1, which lives as long as it is used.
+#[derive(Debug)]
+pub struct Resolved {
+    pub tree: RootTree,
+    pub hold: Option<Hold>,
+}
+
+/// An image of the store, in use.
+pub type Hold = Arc<images::Image>;
+
+impl From<RootTree> for Resolved {
+    fn from(tree: RootTree) -> Self {
+        Self { tree, hold: None }
+    }
+}
+
 /// The root tree of an image. What it takes to make it is kept below `state_directory`.
 ///
 /// The first time it may take as long as unpacking an archive or starting every interpreter of the host, so it belongs
 /// on a thread that may block; after that some hundred microseconds.
-pub fn resolve(image: &Image, state_directory: &Path) -> Result<RootTree> {
+pub fn resolve(image: &Image, state_directory: &Path) -> Result<Resolved> {
+    let store = state_directory.join("images");
     match image {
-        Image::Host => host_tree(&state_directory.join("host")),
-        Image::Directory(path) => tree::directory_tree(path, state_directory),
-        Image::Archive(path) => tree::archive_tree(path, state_directory, &state_directory.join("images")),
+        Image::Host => host_tree(&state_directory.join("host")).map(Resolved::from),
+        Image::Directory(path) => tree::directory_tree(path, state_directory).map(Resolved::from),
+        Image::Archive(path) => tree::archive_tree(path, state_directory, &store).map(Resolved::from),
+        Image::Named(name) => named::named_tree(name, &store),
     }
 }
 
@@ -29,7 +53,7 @@ pub fn resolve(image: &Image, state_directory: &Path) -> Result<RootTree> {
 pub fn known(image: &Image, state_directory: &Path) -> Option<Result<RootTree>> {
     match image {
         Image::Host => known_host_tree(&state_directory.join("host")),
-        Image::Directory(_) | Image::Archive(_) => None,
+        Image::Directory(_) | Image::Archive(_) | Image::Named(_) => None,
     }
 }
 
@@ -58,14 +82,18 @@ pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 /// A root tree before any sandbox has written to it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RootTree {
-    /// The image's own directory, at the bottom of everything and never written to.
-    pub lower: Option<PathBuf>,
+    /// The image's own directories, below everything and never written to. The highest first.
+    pub lowers: Vec<PathBuf>,
     pub binds: Vec<Bind>,
     /// Where, and what they say. These, the files and the directories lie over the image.
     pub links: Vec<(GuestPath, String)>,
     pub files: Vec<SyntheticFile>,
     /// Empty directories, open to all.
     pub directories: Vec<GuestPath>,
+    /// The directories that the image has in its root.
+    pub top: Vec<String>,
+    /// Whom programs run as.
+    pub user: User,
     /// `PATH` of every exec.
     pub search_path: String,
     /// What else every exec starts with; whatever a caller says goes before it.

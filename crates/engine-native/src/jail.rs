@@ -20,10 +20,10 @@ use rustix::fs::{Gid, Mode, OFlags, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::Program;
-use crate::plan::{Identity, Init, Plan, Resource, USER};
+use crate::plan::{Identity, Init, Plan, Resource};
 use crate::seccomp;
 use crate::syscall;
-use crate::wire::{INIT_CHANNEL, INIT_LOCK};
+use crate::wire::{INIT_CHANNEL, INIT_IMAGE, INIT_LOCK};
 
 type Step = fn(&mut Jail) -> Result<(), StepError>;
 
@@ -112,6 +112,8 @@ pub struct Held {
     pub cgroups: Vec<std::fs::File>,
     pub channel: OwnedFd,
     pub lock: Option<OwnedFd>,
+    /// What keeps the image.
+    pub image: Option<OwnedFd>,
     pub init: Program,
 }
 
@@ -170,17 +172,17 @@ impl Jail {
     }
 
     fn become_root(&mut self) -> Result<(), StepError> {
-        let own = match self.plan.identity {
+        let (user, group) = match self.plan.identity {
             Identity::OwnRange | Identity::SharedRange => {
                 rustix::thread::set_thread_groups(&[])?;
-                0
+                (Uid::ROOT, Gid::ROOT)
             }
-            Identity::Host => 0,
+            Identity::Host => (Uid::ROOT, Gid::ROOT),
             // There is one id, and it is the sandbox's user.
-            Identity::Single => USER,
+            Identity::Single => (Uid::from_raw(self.plan.user.id), Gid::from_raw(self.plan.user.group)),
         };
-        rustix::thread::set_thread_res_gid(Gid::from_raw(own), Gid::from_raw(own), Gid::from_raw(own))?;
-        rustix::thread::set_thread_res_uid(Uid::from_raw(own), Uid::from_raw(own), Uid::from_raw(own))?;
+        rustix::thread::set_thread_res_gid(group, group, group)?;
+        rustix::thread::set_thread_res_uid(user, user, user)?;
         rustix::process::umask(Mode::empty());
         Ok(())
     }
@@ -225,7 +227,7 @@ impl Jail {
         Ok(())
     }
 
-    /// Process 1 gets its channel and its lock at fixed numbers, nothing on its standard streams, and nothing else.
+    /// Process 1 gets its channel and what it holds at fixed numbers, nothing on its standard streams, and nothing else.
     fn descriptors(&mut self) -> Result<(), StepError> {
         let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         rustix::stdio::dup2_stdin(&null)?;
@@ -235,12 +237,14 @@ impl Jail {
         let aside = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 16);
         let channel = aside(&self.held.channel)?;
         let lock = self.held.lock.as_ref().map(aside).transpose()?;
+        let image = self.held.image.as_ref().map(aside).transpose()?;
         self.held.init.descriptor = aside(&self.held.init.descriptor)?;
-        syscall::place_descriptor(channel.as_fd(), INIT_CHANNEL)?;
-        if let Some(lock) = &lock {
-            syscall::place_descriptor(lock.as_fd(), INIT_LOCK)?;
+        syscall::close_on_exec_from(INIT_CHANNEL)?;
+        for (held, number) in [(Some(channel), INIT_CHANNEL), (lock, INIT_LOCK), (image, INIT_IMAGE)] {
+            if let Some(held) = held {
+                syscall::place_descriptor(held.as_fd(), number)?;
+            }
         }
-        syscall::close_on_exec_from(if lock.is_some() { INIT_LOCK } else { INIT_CHANNEL } + 1)?;
         Ok(())
     }
 
@@ -272,7 +276,8 @@ impl Jail {
     }
 
     fn start_init(&mut self) -> Result<(), StepError> {
-        let mut argv = vec!["init".to_owned()];
+        let user = self.plan.user;
+        let mut argv = vec!["init".to_owned(), user.id.to_string(), user.group.to_string()];
         match &self.plan.init {
             Init::Attached => argv.push("attached".to_owned()),
             Init::Listening { idle_milliseconds, .. } => {

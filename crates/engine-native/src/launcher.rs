@@ -44,6 +44,7 @@ pub fn steps() -> impl Iterator<Item = &'static str> {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
     Configure(Configuration),
+    /// With a descriptor that keeps the image, if it is one that has to be kept.
     Create {
         plan: Box<Plan>,
         wanted: Wanted,
@@ -284,7 +285,7 @@ impl Launcher {
         }
         match wire::receive::<ToLauncher>(self.channel.as_fd())? {
             None => return Ok(false),
-            Some((ToLauncher::Create { plan, wanted }, _)) => self.create(&plan, wanted),
+            Some((ToLauncher::Create { plan, wanted }, image)) => self.create(&plan, wanted, image.into_iter().next()),
             Some((ToLauncher::Listen { id, namespaces }, descriptors)) => match descriptors.into_iter().next() {
                 Some(process) => self.listen(id, Way::Process { process, namespaces }),
                 None => return Err(io::ErrorKind::InvalidData.into()),

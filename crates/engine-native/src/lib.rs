@@ -54,7 +54,7 @@ pub fn steps() -> Vec<&'static str> {
 #[cfg(feature = "weaken")]
 pub mod inside {
     pub use crate::cgroup::{Controller, Leaf, Place, Setting, Version};
-    pub use crate::image::Bind;
+    pub use crate::image::{Bind, User};
     pub use crate::plan::{
         DirectoryOwner, Identity, Init, Landlock, Mount, Plan, Request, Resource, Rlimit, Root, plan,
     };

@@ -10,10 +10,8 @@ use sandbox::{GuestPath, Layer, Limits, Persistence, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{self, Leaf, Place};
+use crate::image::User;
 use crate::skeleton::RootLayout;
-
-/// The sandbox's user, inside.
-pub const USER: u32 = 1000;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -23,6 +21,8 @@ pub struct Plan {
     pub namespaces: u64,
     pub cgroup_namespace: bool,
     pub identity: Identity,
+    /// Whom programs run as, inside.
+    pub user: User,
     pub cgroups: Vec<Leaf>,
     /// Trees of the host that mounts refer to by index. Opened with the rights of whoever runs the engine, before the
     /// change to the sandbox's ids, because a directory on the way to one may be closed to those.
@@ -192,9 +192,9 @@ pub fn plan(request: &Request<'_>) -> Plan {
         sources.push(path);
         sources.len() - 1
     };
-    let root = match &request.root.lower {
-        None => Root::ReadOnly { source: 0 },
-        Some(lower) => Root::Overlay { sources: vec![0, source(lower.clone())] },
+    let root = match &request.root.lowers[..] {
+        [] => Root::ReadOnly { source: 0 },
+        lowers => Root::Overlay { sources: [0].into_iter().chain(lowers.iter().cloned().map(&mut source)).collect() },
     };
     let home = "/home/sandbox".to_owned();
     let work_directory = String::from_utf8_lossy(request.spec.work_directory.as_bytes()).into_owned();
@@ -239,6 +239,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
             (true, false) if request.single_id => Identity::Single,
             (true, false) => Identity::SharedRange,
         },
+        user: request.root.user,
         cgroups: cgroup::leaves(request.places, request.instance, request.id.as_str(), &limits),
         sources,
         root,
@@ -278,11 +279,10 @@ pub fn namespaces(walls: &BTreeSet<Layer>) -> u64 {
 
 fn writable(request: &Request<'_>, home: String, work_directory: String) -> Vec<String> {
     let mut writable = vec!["/dev".to_owned(), "/run".to_owned(), "/tmp".to_owned(), home, work_directory];
-    if request.root.lower.is_some() {
-        // The image's own rights decide there; what remains closed is what is mounted over it.
-        writable
-            .extend(["bin", "etc", "home", "lib", "opt", "root", "srv", "usr", "var"].map(|name| format!("/{name}")));
-    }
+    // The image's own rights decide there; what remains closed is what is mounted over it.
+    let covered = ["dev", "proc", "sys"];
+    let own = request.root.top.iter().filter(|name| !covered.contains(&name.as_str()));
+    writable.extend(own.map(|name| format!("/{name}")));
     writable
 }
 

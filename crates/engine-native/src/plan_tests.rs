@@ -4,14 +4,16 @@ use sandbox::{ByteSize, Layer, Limits, Owner, Persistence, SandboxSpec};
 
 use super::{Identity, Init, Mount, Plan, Request, Root, plan};
 use crate::cgroup::{Controller, Place, Version};
-use crate::image::Bind;
+use crate::image::{Bind, User};
 use crate::skeleton::RootLayout;
 
 fn layout(lower: Option<&str>) -> RootLayout {
     RootLayout {
         skeleton: PathBuf::from("/state/skeletons/1"),
-        lower: lower.map(PathBuf::from),
+        lowers: lower.map(PathBuf::from).into_iter().collect(),
         binds: vec![Bind { source: PathBuf::from("/usr"), target: "/usr".parse().unwrap() }],
+        top: lower.map(|_| vec!["opt".to_owned(), "proc".to_owned()]).unwrap_or_default(),
+        user: User::SANDBOX,
         search_path: "/usr/bin".to_owned(),
         environment: Vec::new(),
     }

@@ -10,16 +10,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandbox::GuestPath;
 
-use crate::image::{Bind, RootTree};
+use crate::image::{Bind, RootTree, User};
 use crate::{collect, plan};
 
 /// Where the parts of a sandbox's root are on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RootLayout {
     pub skeleton: PathBuf,
-    /// The image's own tree, below the skeleton.
-    pub lower: Option<PathBuf>,
+    /// The image's own trees, below the skeleton. The highest first.
+    pub lowers: Vec<PathBuf>,
     pub binds: Vec<Bind>,
+    /// The directories that the image has in its root.
+    pub top: Vec<String>,
+    /// Whom programs run as.
+    pub user: User,
     pub search_path: String,
     pub environment: Vec<(String, String)>,
 }
@@ -45,8 +49,8 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath) -> 
             }
         }
     }
-    let RootTree { lower, binds, search_path, environment, .. } = tree;
-    Ok(RootLayout { skeleton, lower, binds, search_path, environment })
+    let RootTree { lowers, binds, top, user, search_path, environment, .. } = tree;
+    Ok(RootLayout { skeleton, lowers, binds, top, user, search_path, environment })
 }
 
 fn write(tree: &RootTree, top: &Path, work_directory: &GuestPath) -> io::Result<()> {

@@ -137,6 +137,30 @@ pub fn restrict_mount(mount: BorrowedFd<'_>, attributes: MountAttributes) -> io:
     .map(drop)
 }
 
+/// Have the files of a mount that is not attached yet belong, seen through it, to those ids outside of a user namespace that
+/// their owners' numbers are inside of it. Needs privilege over the file system.
+pub fn map_owners(mount: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let attr = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_IDMAP,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: namespace.as_raw_fd() as u64,
+    };
+    // SAFETY: the path is a valid C string and `attr` is a mount_attr of the stated size; both outlive the call, and both
+    // descriptors are borrowed for its time.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            ptr::from_ref(&attr),
+            size_of::<libc::mount_attr>(),
+        )
+    })
+    .map(drop)
+}
+
 /// Install a filter: `program` is an array of `struct sock_filter` in native byte order.
 ///
 /// Needs no-new-privileges, and cannot be undone.

@@ -24,6 +24,8 @@ pub const MAX_DESCRIPTORS: usize = 4;
 pub const INIT_CHANNEL: i32 = 3;
 /// Holds the lock on the sandbox's range of user ids for as long as process 1 lives.
 pub const INIT_LOCK: i32 = 4;
+/// Holds the image, so that it is not collected while process 1 lives.
+pub const INIT_IMAGE: i32 = 5;
 
 /// To process 1.
 #[derive(Debug, Serialize, Deserialize)]

@@ -22,16 +22,18 @@ mod worker;
 
 use std::time::Duration;
 
-/// Arguments: `attached`, or `listening` and the milliseconds after which an unused sandbox ends.
+/// Arguments: the user and the group that programs run as; then `attached`, or `listening` and the milliseconds after which an unused sandbox ends.
 fn main() {
     let mut arguments = std::env::args().skip(1);
+    let mut number = || arguments.next().and_then(|text| text.parse().ok());
+    let (Some(user), Some(group)) = (number(), number()) else { std::process::exit(2) };
     let mode = match (arguments.next().as_deref(), arguments.next().and_then(|text| text.parse().ok())) {
         (Some("attached"), _) => serve::Mode::Attached,
         (Some("listening"), Some(idle)) => serve::Mode::Listening { idle: Duration::from_millis(idle) },
         _ => std::process::exit(2),
     };
     let Some(channel) = syscall::inherited_descriptor(wire::INIT_CHANNEL) else { std::process::exit(2) };
-    if syscall::close_on_exec_from(wire::INIT_CHANNEL).is_err() || identity::settle().is_err() {
+    if syscall::close_on_exec_from(wire::INIT_CHANNEL).is_err() || identity::settle(user, group).is_err() {
         std::process::exit(3);
     }
     // Whatever ended it: there is nobody inside to tell, and the server sees the channel close.

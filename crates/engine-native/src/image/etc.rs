@@ -13,7 +13,8 @@ use images::confined::{Directory, Missing, Name};
 use images::stamp::Stamps;
 use sandbox::{GuestPath, Result};
 
-use super::{HOME, HOST_NAME, SyntheticFile, USER_ID, USER_NAME, guest_path};
+use super::users::User;
+use super::{HOME, HOST_NAME, SyntheticFile, USER_NAME, guest_path};
 
 const LARGEST_FILE: u64 = 4 << 20;
 const MOST_BYTES: usize = 32 << 20;
@@ -142,24 +143,24 @@ pub fn describe(root: &Path, stamps: &mut Stamps) -> Result<Etc> {
         copy.add(&path, 0)?;
     }
     let mut etc = copy.etc;
-    etc.files.extend(made_up(root)?);
+    let shell = ["/bin/bash", "/usr/bin/bash"].into_iter().find(|shell| root.join(&shell[1..]).exists());
+    etc.files.extend(made_up(shell.unwrap_or("/bin/sh"), User::SANDBOX)?);
     Ok(etc)
 }
 
 /// What tells a program who it is and where; the host's own would tell who lives there.
-pub fn made_up(root: &Path) -> Result<Vec<SyntheticFile>> {
-    let shell = ["/bin/bash", "/usr/bin/bash"].into_iter().find(|shell| root.join(&shell[1..]).exists());
-    let shell = shell.unwrap_or("/bin/sh");
+pub fn made_up(shell: &str, user: User) -> Result<Vec<SyntheticFile>> {
+    let User { id, group } = user;
     [
         (
             "/etc/passwd",
             format!(
                 "root:x:0:0:root:/root:{shell}\n\
-                 {USER_NAME}:x:{USER_ID}:{USER_ID}:{USER_NAME}:{HOME}:{shell}\n\
+                 {USER_NAME}:x:{id}:{group}:{USER_NAME}:{HOME}:{shell}\n\
                  nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
             ),
         ),
-        ("/etc/group", format!("root:x:0:\ntty:x:5:\n{USER_NAME}:x:{USER_ID}:\nnogroup:x:65534:\n")),
+        ("/etc/group", format!("root:x:0:\ntty:x:5:\n{USER_NAME}:x:{group}:\nnogroup:x:65534:\n")),
         ("/etc/hostname", format!("{HOST_NAME}\n")),
         ("/etc/hosts", hosts()),
         ("/etc/resolv.conf", "nameserver 127.0.0.1\n".to_owned()),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::interpreters::{self, Interpreters};
 use super::prefix::Private;
+use super::users::User;
 use super::{Bind, RootTree, SEARCH_PATH, environment, etc, guest_path, image_error};
 use crate::collect;
 
@@ -93,11 +94,13 @@ impl Found {
         }
         let programs = self.interpreters.program_directories.iter().filter_map(|directory| directory.to_str());
         Ok(RootTree {
-            lower: None,
+            lowers: Vec::new(),
             binds,
             links,
             files: Vec::new(),
             directories: EMPTY.iter().map(|path| path.parse()).collect::<Result<_>>()?,
+            top: Vec::new(),
+            user: User::SANDBOX,
             search_path: programs.chain([SEARCH_PATH]).collect::<Vec<_>>().join(":"),
             environment: environment(),
         })

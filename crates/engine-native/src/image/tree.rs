@@ -3,11 +3,13 @@
 //! Whoever made the tree is not trusted. It is looked at by descriptor, and what a mount or a made-up file must lie on
 //! has to be a real directory.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
-use images::confined::{Directory, Missing, Name, is_directory};
 use sandbox::{Error, Result};
 
+use super::layers::Layers;
+use super::users::{Tables, User};
 use super::{RootTree, SEARCH_PATH, environment, etc};
 
 /// Where every sandbox has something of its own.
@@ -27,38 +29,57 @@ pub fn directory_tree(path: &Path, state: &Path) -> Result<RootTree> {
         return Err(Error::invalid_input("the image's directory contains the state of all sandboxes")
             .with_hint("use the image host to work with the programs of this machine"));
     }
-    let root = Directory::open(&lower).map_err(unusable)?;
+    let lowers = vec![lower];
+    let layers = Layers::open(&lowers).map_err(unusable)?;
     for name in DIRECTORIES {
-        let found = root.stat(constant(name)).map_err(unusable)?;
-        if found.is_some_and(|found| !is_directory(&found)) {
-            return Err(Error::invalid_input(format!("/{name} of the image is not a directory"))
-                .with_hint("a link there could lead anywhere; replace it in the image with an empty directory"));
+        let found = layers.find(name).map_err(unusable)?;
+        if found.is_some_and(|found| !found.is_directory()) {
+            return Err(not_a_directory(name));
         }
     }
+    let tables = Tables::of(&layers).map_err(unusable)?;
+    over(lowers, &layers, &tables, User::SANDBOX)
+}
+
+pub fn not_a_directory(name: &str) -> Error {
+    Error::invalid_input(format!("/{name} of the image is not a directory"))
+        .with_hint("a link there could lead anywhere; replace it in the image with an empty directory")
+}
+
+/// An image with what lies over it: made-up files where it has none, and a line for the user where its own tables have
+/// none.
+pub fn over(lowers: Vec<PathBuf>, layers: &Layers, tables: &Tables, user: User) -> Result<RootTree> {
+    let unreadable = |cause: io::Error| Error::unavailable("the image's tree cannot be read").with_cause(cause);
+    let has = |path: &str| layers.find(path).is_ok_and(|found| found.is_some());
+    let shell = ["/bin/bash", "/usr/bin/bash"].into_iter().find(|shell| has(shell)).unwrap_or("/bin/sh");
+    let completed = tables.completed(user, shell);
+    let mut files = Vec::new();
+    for mut file in etc::made_up(shell, user)? {
+        let path = file.path.to_string_lossy().into_owned();
+        let own = layers.find(&path).map_err(unreadable)?;
+        if let Some(own) = own.filter(|_| !ALWAYS.contains(&&*path)) {
+            let table = match &*path {
+                "/etc/passwd" => &completed.users,
+                "/etc/group" => &completed.groups,
+                _ => &None,
+            };
+            // One that is not a file means something to the image, and stays as it is.
+            let Some(table) = table.as_ref().filter(|_| own.is_file()) else { continue };
+            file.contents = table.clone().into_bytes();
+        }
+        files.push(file);
+    }
     Ok(RootTree {
-        files: missing_files(&root, &lower)?,
-        lower: Some(lower),
+        files,
+        lowers,
         binds: Vec::new(),
         links: Vec::new(),
         directories: Vec::new(),
+        top: layers.top_directories().map_err(unreadable)?,
+        user,
         search_path: SEARCH_PATH.to_owned(),
         environment: environment(),
     })
-}
-
-fn missing_files(root: &Directory, lower: &Path) -> Result<Vec<super::SyntheticFile>> {
-    let etc = root.descend([constant("etc")], Missing::Fail).ok();
-    let mut files = etc::made_up(lower)?;
-    files.retain(|file| {
-        let name = file.path.file_name().and_then(Name::new);
-        let there = etc.as_ref().zip(name).and_then(|(etc, name)| etc.stat(name).ok().flatten());
-        there.is_none() || ALWAYS.iter().any(|always| always.as_bytes() == file.path.as_bytes())
-    });
-    Ok(files)
-}
-
-fn constant(name: &str) -> Name<'_> {
-    Name::new(name.as_bytes()).expect("names of directories in a root are constants")
 }
 
 /// The tree of an archive, unpacked to `store` unless it has been before.
@@ -93,15 +114,17 @@ mod tests {
         let (root, state) = (place.path().join("root"), place.path().join("state"));
         fs::create_dir_all(root.join("etc")).unwrap();
         fs::create_dir_all(&state).unwrap();
-        fs::write(root.join("etc/passwd"), "its own").unwrap();
+        fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
         fs::write(root.join("etc/hosts"), "its own").unwrap();
         symlink("/etc/shadow", root.join("etc/group")).unwrap();
-        let tree = resolve(&Image::Directory(root.clone()), &state).unwrap();
-        assert_eq!(tree.lower, Some(root.canonicalize().unwrap()));
+        let tree = resolve(&Image::Directory(root.clone()), &state).unwrap().tree;
+        assert_eq!(tree.lowers, [root.canonicalize().unwrap()]);
         assert_eq!(
             names(&tree),
-            ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/shells"]
+            ["/etc/passwd", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/shells"]
         );
+        let passwd = String::from_utf8(tree.files[0].contents.clone()).unwrap();
+        assert_eq!(passwd, "root:x:0:0::/root:/bin/sh\nsandbox:x:1000:1000:sandbox:/home/sandbox:/bin/sh\n");
     }
 
     #[test]
@@ -140,9 +163,10 @@ mod tests {
         let archive = place.path().join("root.tar");
         let made = std::process::Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&root).arg(".").status();
         assert!(made.unwrap().success());
-        let tree = resolve(&Image::Archive(archive.clone()), &state).unwrap();
-        assert_eq!(fs::read_to_string(tree.lower.clone().unwrap().join("bin/tool")).unwrap(), "x");
-        assert_eq!(resolve(&Image::Archive(archive.clone()), &state).unwrap(), tree);
+        let tree = resolve(&Image::Archive(archive.clone()), &state).unwrap().tree;
+        assert_eq!(fs::read_to_string(tree.lowers[0].join("bin/tool")).unwrap(), "x");
+        assert_eq!(tree.top, ["bin"]);
+        assert_eq!(resolve(&Image::Archive(archive.clone()), &state).unwrap().tree, tree);
         assert_eq!(names(&tree).len(), 7);
 
         fs::write(&archive, "not an archive, but long enough to look like one").unwrap();

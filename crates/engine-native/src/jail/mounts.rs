@@ -15,11 +15,14 @@ use rustix::mount::{
 };
 
 use super::{Jail, StepError};
-use crate::plan::{DirectoryOwner, Mount, Plan, Root, Scratch, USER};
+use crate::plan::{DirectoryOwner, Mount, Plan, Root, Scratch};
 use crate::syscall::{self, MountAttributes};
 
 /// Covered by the writable layer while the tree is being built; any directory that every host has will do.
 const STAGE: &str = "/tmp";
+
+/// What the kernel takes as one value of a mount's option.
+const LONGEST_OPTION: usize = 255;
 
 const READ_ONLY: MountAttributes = MountAttributes { read_only: true, no_devices: true, no_exec: false };
 
@@ -73,7 +76,7 @@ impl Jail {
     fn overlay(&mut self, scratch: &OwnedFd, sources: &[usize]) -> Result<OwnedFd, StepError> {
         let mut lowers = Vec::new();
         for source in sources {
-            let name = format!("lower{source}");
+            let name = source.to_string();
             rustix::fs::mkdirat(scratch, &name, Mode::from_raw_mode(0o755))?;
             attach(&self.take_read_only(*source)?, scratch, &name)?;
             lowers.push(format!("{STAGE}/{name}"));
@@ -82,7 +85,15 @@ impl Jail {
             rustix::fs::mkdirat(scratch, name, Mode::from_raw_mode(0o755))?;
         }
         let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        fsconfig_set_string(&context, "lowerdir", lowers.join(":"))?;
+        let all = lowers.join(":");
+        if all.len() <= LONGEST_OPTION {
+            fsconfig_set_string(&context, "lowerdir", all)?;
+        } else {
+            for lower in lowers {
+                // Linux 6.7 was the first to know it.
+                fsconfig_set_string(&context, "lowerdir+", lower).map_err(StepError::about("lowerdir+"))?;
+            }
+        }
         fsconfig_set_string(&context, "upperdir", format!("{STAGE}/upper"))?;
         fsconfig_set_string(&context, "workdir", format!("{STAGE}/work"))?;
         fsconfig_set_flag(&context, "userxattr")?;
@@ -152,7 +163,7 @@ impl Jail {
         let scratch = self.scratch.as_ref().ok_or(Errno::BADF)?;
         rustix::fs::mkdirat(scratch, name, Mode::from_raw_mode(mode))?;
         if owner == DirectoryOwner::User {
-            let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
+            let (user, group) = (Uid::from_raw(self.plan.user.id), Gid::from_raw(self.plan.user.group));
             rustix::fs::chownat(scratch, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         clone_tree(scratch, name)

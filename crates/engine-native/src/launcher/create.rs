@@ -16,8 +16,9 @@ use super::{FromLauncher, Launcher, Sandbox, Wanted, failed, persistent};
 use crate::cgroup::{self, Version};
 use crate::crash;
 use crate::ids::{Extent, Pool};
+use crate::image::User;
 use crate::jail::{self, Failure, Held};
-use crate::plan::{Identity, Init, Plan, USER};
+use crate::plan::{Identity, Init, Plan, Root};
 use crate::syscall::{self, Cloned};
 
 /// The steps of the parent, in order.
@@ -28,6 +29,7 @@ pub const STEPS: &[&str] = &[
     "open-channel",
     "clone",
     "write-id-maps",
+    "shift-owners",
     "prefer-for-oom",
     "release",
     "report",
@@ -57,8 +59,8 @@ impl Drop for Begun {
 }
 
 impl Launcher {
-    pub(super) fn create(&mut self, plan: &Plan, wanted: Wanted) {
-        match self.try_create(plan, wanted) {
+    pub(super) fn create(&mut self, plan: &Plan, wanted: Wanted, image: Option<OwnedFd>) {
+        match self.try_create(plan, wanted, image) {
             // Only now: a child that is made while the descriptors of a creation are open would have them too.
             Ok(Some(way)) => self.listen(plan.id.clone(), way),
             Ok(None) => {}
@@ -67,11 +69,11 @@ impl Launcher {
     }
 
     /// The way into its network, when that is wanted.
-    fn try_create(&mut self, plan: &Plan, wanted: Wanted) -> Result<Option<Way>, Failure> {
+    fn try_create(&mut self, plan: &Plan, wanted: Wanted, image: Option<OwnedFd>) -> Result<Option<Way>, Failure> {
         let mut begun = Begun::default();
 
         crash::here("take-ids");
-        let (maps, lock) = self.take_ids(plan.identity).map_err(failed("take-ids"))?;
+        let (maps, lock) = self.take_ids(plan.identity, plan.user).map_err(failed("take-ids"))?;
 
         crash::here("make-groups");
         let parents = plan.cgroups.iter().filter_map(|leaf| leaf.directory.parent());
@@ -101,7 +103,7 @@ impl Launcher {
             Cloned::Child => {
                 // Ours to keep open, or the child would hold its own life line.
                 drop((release, ours, status));
-                let held = Held { go, sources, cgroups: tasks, channel: theirs, lock, init };
+                let held = Held { go, sources, cgroups: tasks, channel: theirs, lock, image, init };
                 let failure = jail::enter(plan, held);
                 if let Ok(bytes) = postcard::to_stdvec(&failure) {
                     let _ = rustix::io::write(&report, &bytes);
@@ -112,8 +114,13 @@ impl Launcher {
         begun.process = Some((pid, process));
 
         crash::here("write-id-maps");
-        if let Some(maps) = maps {
-            write_maps(pid, &maps, self.configuration.pool).map_err(failed("write-id-maps"))?;
+        if let Some(maps) = &maps {
+            write_maps(pid, maps, self.configuration.pool).map_err(failed("write-id-maps"))?;
+        }
+
+        crash::here("shift-owners");
+        if let (Some(sources), Some(_)) = (&sources, &maps) {
+            shift_owners(plan, pid, sources).map_err(failed("shift-owners"))?;
         }
 
         crash::here("prefer-for-oom");
@@ -145,18 +152,18 @@ impl Launcher {
         Ok(way)
     }
 
-    fn take_ids(&mut self, identity: Identity) -> io::Result<(Option<Maps>, Option<OwnedFd>)> {
+    fn take_ids(&mut self, identity: Identity, user: User) -> io::Result<(Option<Maps>, Option<OwnedFd>)> {
         match (identity, self.configuration.pool) {
             (Identity::OwnRange, Some(pool)) => {
                 let (slot, lock) = pool.take(&self.configuration.id_locks, self.last_slot)?;
                 self.last_slot = slot;
-                Ok((Some(pool.maps(slot)), Some(lock)))
+                Ok((Some(pool.maps(slot, user)), Some(lock)))
             }
-            (Identity::SharedRange, Some(pool)) => Ok((Some(pool.maps(0)), None)),
+            (Identity::SharedRange, Some(pool)) => Ok((Some(pool.maps(0, user)), None)),
             (Identity::Single, _) => {
-                let own = |outside| vec![Extent { inside: USER, outside, count: 1 }];
-                let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-                Ok((Some((own(user), own(group))), None))
+                let own = |inside, outside| vec![Extent { inside, outside, count: 1 }];
+                let users = own(user.id, rustix::process::geteuid().as_raw());
+                Ok((Some((users, own(user.group, rustix::process::getegid().as_raw()))), None))
             }
             (Identity::Host, _) => Ok((None, None)),
             (Identity::OwnRange | Identity::SharedRange, None) => Err(io::Error::from_raw_os_error(libc::EUSERS)),
@@ -234,6 +241,21 @@ fn write_maps(pid: i32, (users, groups): &Maps, pool: Option<Pool>) -> io::Resul
             std::fs::write(format!("/proc/{pid}/gid_map"), text(groups))
         }
     }
+}
+
+/// Let the trees of an image have the owners inside that they have outside: what is root's there is the sandbox's root's.
+/// Changes the mounts that the child has descriptors of as well, which waits until this is done.
+fn shift_owners(plan: &Plan, pid: i32, trees: &[OwnedFd]) -> io::Result<()> {
+    let Root::Overlay { sources } = &plan.root else { return Ok(()) };
+    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/user"))?;
+    for tree in sources.iter().filter_map(|&source| trees.get(source)) {
+        match syscall::map_owners(tree.as_fd(), namespace.as_fd()) {
+            // Under Docker it is not for us to do, and some file systems cannot. The owners are strangers inside then.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL | libc::EOPNOTSUPP)) => {}
+            result => result?,
+        }
+    }
+    Ok(())
 }
 
 /// An ordinary user may not map other ids; these set-id programs check `/etc/subuid` and do it.

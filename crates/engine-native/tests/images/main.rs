@@ -1,0 +1,42 @@
+//! Sandboxes from images that are made here, layer by layer, from programs of the host, with whatever rights it is run.
+//!
+//! As an ordinary user the files of an image belong to that user, who is nobody inside; what a test says of owners is then
+//! that.
+
+mod layer;
+mod life;
+mod place;
+mod runs;
+mod trees;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Trial};
+
+use place::Place;
+
+fn main() -> ExitCode {
+    engine_native::launcher_main_if_asked();
+    let groups = [trees::tests(), runs::tests(), life::tests()];
+    let trials = groups.into_iter().flatten().map(|(name, test)| {
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            runtime.block_on(test(Place::new()?));
+            Ok(())
+        };
+        Trial::test(name, run)
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+type Test = fn(Place) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;
+
+/// The tests of one file, with their names.
+macro_rules! tests {
+    ($($name:ident),+ $(,)?) => {
+        pub fn tests() -> Vec<(&'static str, crate::Test)> {
+            vec![$((stringify!($name), |place| Box::pin($name(place)))),+]
+        }
+    };
+}
+use tests;
