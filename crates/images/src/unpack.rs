@@ -14,7 +14,7 @@ use tar::{Entry, EntryType, Header};
 use self::owner::Owner;
 pub use self::owner::{OWNER_ATTRIBUTE, Owners};
 use self::path::{Place, Shown, parse, stays_inside};
-use crate::confined::{Directory, Name, is_directory, is_regular};
+use crate::confined::{Directory, Name, is_directory, is_regular, is_symlink};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::meter::{Meter, Stream};
@@ -313,6 +313,9 @@ impl Unpacking<'_> {
         let parent = self.make_room(place)?;
         let doing = || Error::io(format!("making the link {place}"));
         parent.symlink(place.name, &target).map_err(doing())?;
+        if let Some(made) = parent.stat(place.name).map_err(doing())? {
+            self.remember(&made);
+        }
         owner.map_or(Ok(()), |owner| owner.give_link(&parent, place.name)).map_err(doing())
     }
 
@@ -322,7 +325,9 @@ impl Unpacking<'_> {
         let mut names = parse(&target, self.limits)?;
         let name = names.pop().ok_or_else(refuse)?;
         let source = self.destination.descend(names, crate::confined::Missing::Fail).map_err(|_| refuse())?;
-        let found = source.stat(name).ok().flatten().filter(is_regular).ok_or_else(refuse)?;
+        // A link that has several names is rare, but layers of real images have it. It is linked itself, not followed.
+        let may_be = |found: &Stat| is_regular(found) || matches!(self.kind, Kind::Layer(_)) && is_symlink(found);
+        let found = source.stat(name).ok().flatten().filter(may_be).ok_or_else(refuse)?;
         if !self.made.contains(&(found.st_dev, found.st_ino)) {
             return Err(refuse());
         }

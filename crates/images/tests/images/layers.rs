@@ -104,6 +104,17 @@ fn owners_that_there_cannot_be_are_refused() {
     }
 }
 
+/// As `tar` writes a link that has two names. The second name is the link, not what it leads to.
+#[test]
+fn a_link_may_have_several_names() {
+    let (_place, tree) = tree(Archive::new().symlink("link", "/etc/passwd").hard_link("other", "link"));
+    assert_eq!(fs::read_link(tree.join("other")).unwrap(), Path::new("/etc/passwd"));
+    let place = Place::new();
+    let through = Archive::new().symlink("link", "/etc").hard_link("other", "link/passwd").bytes();
+    assert!(matches!(place.import(&Layout::new(&[through]).tar()), Err(images::Error::Refused(_))));
+    place.assert_nothing_came();
+}
+
 /// A directory without rights for its owner keeps its mode for root, and can be removed by everybody.
 #[test]
 fn closed_directories_do_not_get_in_the_way() {
