@@ -14,6 +14,7 @@ use std::time::Duration;
 
 pub use self::credentials::Credentials;
 pub use self::mirror::Mirror;
+pub use self::proxy::Proxies;
 pub use self::pull::pull;
 pub use self::push::push;
 use crate::error::{Error, Result};
@@ -27,6 +28,7 @@ mod connection;
 mod credentials;
 mod fetch;
 mod mirror;
+mod proxy;
 mod pull;
 mod push;
 
@@ -37,6 +39,7 @@ pub struct Settings {
     pub insecure: BTreeSet<String>,
     pub mirrors: Vec<Mirror>,
     pub credentials: Credentials,
+    pub proxies: Proxies,
     /// How long a registry may be silent.
     pub patience: Duration,
 }
@@ -47,6 +50,7 @@ impl Default for Settings {
             insecure: BTreeSet::new(),
             mirrors: Vec::new(),
             credentials: Credentials::none(),
+            proxies: Proxies::default(),
             patience: Duration::from_secs(60),
         }
     }

@@ -41,7 +41,7 @@ impl<'a> Client<'a> {
     pub fn new(settings: &'a Settings, registry: &str, repository: &str, access: Access) -> Self {
         Self {
             settings,
-            connections: Connections::new(settings.patience),
+            connections: Connections::new(settings.patience, settings.proxies.clone()),
             registry: registry.to_owned(),
             repository: repository.to_owned(),
             access,

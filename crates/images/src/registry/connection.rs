@@ -14,11 +14,11 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::address::Origin;
+use super::proxy::Proxies;
 use crate::error::{Error, Result};
 
 pub type Body = UnsyncBoxBody<Bytes, std::io::Error>;
@@ -31,6 +31,7 @@ pub fn no_body() -> Body {
 pub struct Connections {
     free: Mutex<HashMap<Origin, Vec<SendRequest<Body>>>>,
     patience: Duration,
+    proxies: Proxies,
 }
 
 impl fmt::Debug for Connections {
@@ -48,8 +49,8 @@ pub struct Answer {
 }
 
 impl Connections {
-    pub fn new(patience: Duration) -> Self {
-        Self { free: Mutex::default(), patience }
+    pub fn new(patience: Duration, proxies: Proxies) -> Self {
+        Self { free: Mutex::default(), patience, proxies }
     }
 
     /// One request, whose body is made by `body` because a connection that was kept too long takes a second try.
@@ -60,7 +61,7 @@ impl Connections {
             return Ok(Answer { response, origin: origin.clone(), connection });
         }
         let silent = || unreachable_registry(origin, "it is silent");
-        let mut connection = timeout(self.patience, connect(origin)).await.map_err(|_| silent())??;
+        let mut connection = timeout(self.patience, connect(origin, &self.proxies)).await.map_err(|_| silent())??;
         let sent = timeout(self.patience, connection.send_request(make())).await.map_err(|_| silent())?;
         let response = sent.map_err(|error| unreachable_registry(origin, &explain(&error)))?;
         Ok(Answer { response, origin: origin.clone(), connection })
@@ -114,9 +115,9 @@ impl Connections {
     }
 }
 
-async fn connect(origin: &Origin) -> Result<SendRequest<Body>> {
+async fn connect(origin: &Origin, proxies: &Proxies) -> Result<SendRequest<Body>> {
     let failed = |error: std::io::Error| unreachable_registry(origin, &error.to_string());
-    let stream = TcpStream::connect((origin.name(), origin.port)).await.map_err(failed)?;
+    let stream = proxies.connect(origin).await?;
     let _ = stream.set_nodelay(true);
     if !origin.encrypted {
         return shake_hands(origin, TokioIo::new(stream)).await;

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use images::registry::{Credentials, Settings};
+use images::registry::{Credentials, Proxies, Settings};
 use images::{Error as ImageError, Named, Reference, Store, Work};
 use sandbox::{ByteSize, Error, Result};
 use serde::Serialize;
@@ -116,13 +116,14 @@ fn open_store(config: &Config) -> Result<Arc<Store>> {
     Ok(Arc::new(store))
 }
 
-fn settings(config: &Config) -> Settings {
-    Settings {
+fn settings(config: &Config) -> Result<Settings> {
+    Ok(Settings {
         insecure: config.registries.insecure.clone(),
         mirrors: config.registries.mirrors.clone(),
         credentials: Credentials::of_docker(),
+        proxies: Proxies::of_environment().map_err(image_error)?,
         ..Settings::default()
-    }
+    })
 }
 
 fn reference(text: &str) -> Result<Reference> {

@@ -22,7 +22,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
     let name = reference(&arguments.image)?;
     let store = open_store(config)?;
-    let settings = settings(config);
+    let settings = settings(config)?;
     let pulling = {
         let store = store.clone();
         work(config, move |work| {

@@ -33,7 +33,7 @@ pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
     let named = store.look_up(&arguments.image).map_err(image_error)?;
     let name = arguments.name.as_deref().map_or_else(|| Ok(named.reference.clone()), reference)?;
     let image = store.image(named).map_err(image_error)?;
-    let settings = settings(config);
+    let settings = settings(config)?;
     let target = name.clone();
     let digest = match work(config, move |work| registry::push(&store, &image, &target, &settings, work))? {
         Ok(digest) => digest,
