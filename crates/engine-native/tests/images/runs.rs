@@ -1,7 +1,9 @@
 //! What an image says of how programs run in it.
 
+use std::time::Duration;
+
 use images::RunConfig;
-use sandbox::{ErrorKind, ExecStatus, Persistence};
+use sandbox::{Engine, ErrorKind, ExecRequest, ExecStatus, OnDisconnect, OutputTarget, Persistence};
 
 use crate::layer::{Layer, system};
 use crate::place::{Place, create, is_root};
@@ -11,6 +13,8 @@ tests!(
     programs_run_as_the_image_s_user,
     an_image_of_root_runs_as_the_sandbox_s_user,
     an_image_without_a_shell_works,
+    nobody_inside_is_who_runs_the_engine,
+    detached_commands_are_heard,
     a_user_that_the_image_lacks_is_refused,
     an_image_for_another_machine_is_refused,
 );
@@ -81,4 +85,45 @@ async fn an_image_for_another_machine_is_refused(place: Place) {
     let refused = create(place.engine().await, "elsewhere", Persistence::Ephemeral).await.err().unwrap();
     assert_eq!(refused.kind(), ErrorKind::Unsupported);
     assert!(refused.message().contains("s390x"), "{refused}");
+}
+
+/// Where the files of an image belong to an ordinary user, that user is root inside; process 1 is somebody else then.
+async fn nobody_inside_is_who_runs_the_engine(place: Place) {
+    place.image("plain", vec![system()], RunConfig::default());
+    let sandbox = place.sandbox("plain").await;
+    let map = sandbox.says("cat /proc/self/uid_map").await;
+    let outside = |inside: u32| {
+        map.lines().find_map(|line| {
+            let numbers: Vec<u32> = line.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+            let [first, outside, count] = numbers[..] else { return None };
+            inside.checked_sub(first).filter(|offset| *offset < count).map(|offset| outside + offset)
+        })
+    };
+    let ids = |status: String| -> Vec<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default().to_owned();
+        line.split_whitespace().filter_map(|id| outside(id.parse().ok()?)).collect()
+    };
+    let caller = rustix::process::geteuid().as_raw();
+    for process in ["1", "self"] {
+        let ids = ids(sandbox.says(&format!("cat /proc/{process}/status")).await);
+        assert_eq!(ids.len(), 4, "{map}");
+        assert!(!ids.contains(&caller), "{process} is {ids:?}");
+    }
+    sandbox.destroy().await;
+}
+
+/// Process 1 keeps what they write where nobody else can read it.
+async fn detached_commands_are_heard(place: Place) {
+    place.image("plain", vec![system()], RunConfig::default());
+    let sandbox = place.sandbox("plain").await;
+    let mut request = ExecRequest::shell("echo heard; ls /run", Duration::from_secs(30)).unwrap();
+    request.on_disconnect = OnDisconnect::Continue;
+    request.output = OutputTarget::Log;
+    let process = sandbox.engine.start(&sandbox.id, &request).await.unwrap();
+    let outcome = process.control.wait().await.unwrap();
+    assert_ne!(outcome.status, ExecStatus::Exited(0), "what is kept is closed to the sandbox's user");
+    let logs = sandbox.engine.logs(&sandbox.id).await.unwrap();
+    let text: String = logs.iter().map(|log| String::from_utf8_lossy(&log.output).into_owned()).collect();
+    assert!(text.starts_with("heard\n"), "{text}");
+    sandbox.destroy().await;
 }
