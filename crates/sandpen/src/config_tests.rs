@@ -74,7 +74,7 @@ fn values_that_cannot_work_are_refused() {
         (Key::Json, "maybe"),
         (Key::Color, "blue"),
         (Key::Engine, "dokcer"),
-        (Key::Image, "python:3.12"),
+        (Key::Image, "Python 3.12"),
         (Key::Network, ""),
         (Key::Network, "none,a.example"),
         (Key::Network, "https://a.example"),
