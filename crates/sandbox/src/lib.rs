@@ -12,6 +12,7 @@ pub mod id;
 pub mod image;
 pub mod isolation;
 pub mod job;
+mod nearest;
 pub mod network;
 pub mod output;
 pub mod path;

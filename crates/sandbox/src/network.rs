@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::nearest;
 
 mod activity;
 mod host;
@@ -121,21 +122,42 @@ impl FromStr for Network {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text.trim() {
-            "none" => Ok(Self::None),
-            "internet" => Ok(Self::Internet),
+        let text = text.trim();
+        match text {
+            none if none.eq_ignore_ascii_case("none") => Ok(Self::None),
+            internet if internet.eq_ignore_ascii_case("internet") => Ok(Self::Internet),
             "" => Err(Error::invalid_input("no network is named")
                 .with_hint("use none, internet, or hosts like api.example.com:443,*.example.org")),
             list => {
                 let parts: Vec<&str> = list.split(',').map(str::trim).collect();
                 // As the name of a host among others, either word would mean something that nobody meant.
-                if let Some(word) = parts.iter().find(|part| matches!(**part, "none" | "internet")) {
+                if let Some(word) =
+                    parts.iter().find(|part| ["none", "internet"].iter().any(|word| part.eq_ignore_ascii_case(word)))
+                {
                     return Err(Error::invalid_input(format!("{word} cannot stand beside other parts of a network"))
                         .with_hint("use none, internet, or hosts"));
+                }
+                if let Some((word, meant)) = parts.iter().find_map(|part| Some((part, meant(part)?))) {
+                    return Err(Error::invalid_input(format!("{word:?} is neither none nor internet nor a host"))
+                        .with_hint(format!("did you mean {meant}? a host of that name is written {word}:443")));
                 }
                 Self::hosts(parts.into_iter().map(str::parse).collect::<Result<Vec<_>>>()?)
             }
         }
+    }
+}
+
+/// What somebody meant who wrote a word that other programs use for a network, or that is nearly one of ours. Taken as the name
+/// of a host it would be a network that reaches nothing, and nobody would be told.
+fn meant(word: &str) -> Option<&'static str> {
+    match word.to_ascii_lowercase().as_str() {
+        "no" | "off" | "false" | "deny" | "disabled" | "offline" => Some("none"),
+        // A machine in a company is called so.
+        "intranet" => None,
+        "all" | "any" | "on" | "yes" | "true" | "public" | "full" | "enabled" | "online" | "bridge" | "host" => {
+            Some("internet")
+        }
+        word => nearest::nearest(word, [("internet", "internet")].into_iter()).pop(),
     }
 }
 
@@ -172,6 +194,18 @@ mod tests {
 
     fn allows(network: &Network, host: &str, port: u16) -> std::result::Result<(), Denial> {
         network.allows(&host.parse().unwrap(), port)
+    }
+
+    #[test]
+    fn words_that_are_almost_a_network_are_no_hosts() {
+        for (word, meant) in [("intrnet", "internet"), ("interent", "internet"), ("all", "internet"), ("off", "none")] {
+            let error = word.parse::<Network>().unwrap_err();
+            assert!(error.hint().unwrap().starts_with(&format!("did you mean {meant}?")), "{word}: {error:?}");
+        }
+        assert_eq!((network("Internet"), network("NONE")), (Network::Internet, Network::None));
+        for host in ["intranet", "all.example", "all:443", "none.example", "node"] {
+            assert!(matches!(host.parse::<Network>(), Ok(Network::Hosts(_))), "{host}");
+        }
     }
 
     #[test]

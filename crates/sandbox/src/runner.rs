@@ -8,10 +8,10 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::exec::{ExecRequest, TerminalSize};
+use crate::nearest;
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
-mod nearest;
 mod plan;
 
 pub(crate) use plan::is_code_of_a_run;

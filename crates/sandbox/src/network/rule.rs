@@ -127,9 +127,7 @@ impl FromStr for HostRule {
     /// `HOST`, `HOST:PORT` or `HOST:*`, where an IPv6 address with a port stands in brackets.
     fn from_str(text: &str) -> Result<Self> {
         if text.contains('/') {
-            let shown: String = text.chars().take(64).collect();
-            return Err(Error::invalid_input(format!("{shown:?} is an address of a page, not a host"))
-                .with_hint("write the host alone, like api.example.com or api.example.com:8443"));
+            return Err(not_a_host_alone(text));
         }
         let (host, port) = match text.rsplit_once(':') {
             // An address without a port has colons of its own.
@@ -149,6 +147,23 @@ impl FromStr for HostRule {
         };
         Ok(Self { pattern: host.parse()?, ports })
     }
+}
+
+fn not_a_host_alone(text: &str) -> Error {
+    let shown: String = text.chars().take(64).collect();
+    if text.split_once('/').is_some_and(|(address, _)| address.parse::<IpAddr>().is_ok()) {
+        return Error::invalid_input(format!("{shown:?} is a range of addresses, not a host"))
+            .with_hint("name each address, or each host, by itself");
+    }
+    let after_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let authority = after_scheme.split('/').next().unwrap_or_default();
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    Error::invalid_input(format!("{shown:?} is an address of a page, not a host")).with_hint(
+        match host.parse::<HostRule>() {
+            Ok(rule) => format!("write the host alone: {rule}"),
+            Err(_) => "write the host alone, like api.example.com or api.example.com:8443".to_owned(),
+        },
+    )
 }
 
 impl fmt::Display for HostRule {
@@ -183,6 +198,22 @@ mod tests {
         ] {
             assert!(text.parse::<HostRule>().is_err(), "{text:?} was taken");
         }
+    }
+
+    #[test]
+    fn the_host_of_an_address_is_told() {
+        for (text, host) in [
+            ("https://Pypi.org/simple", "pypi.org"),
+            ("http://user@[2001:db8::7]:8080/", "[2001:db8::7]:8080"),
+            ("pypi.org/simple", "pypi.org"),
+        ] {
+            let error = text.parse::<HostRule>().unwrap_err();
+            assert_eq!(error.hint().unwrap(), format!("write the host alone: {host}"), "{text}");
+        }
+        let error = "https:///".parse::<HostRule>().unwrap_err();
+        assert!(error.hint().unwrap().contains("like api.example.com"), "{error:?}");
+        let error = "10.0.0.0/8".parse::<HostRule>().unwrap_err();
+        assert_eq!(error.message(), "\"10.0.0.0/8\" is a range of addresses, not a host");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Which known word somebody may have meant.
 
 /// The names of the nearest known words, at most three, nearest first; none when nothing is near.
-pub(super) fn nearest<'a>(wanted: &str, words: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<&'a str> {
+pub(crate) fn nearest<'a>(wanted: &str, words: impl Iterator<Item = (&'a str, &'a str)>) -> Vec<&'a str> {
     // A client may send anything; no word that we know is this long.
     if wanted.len() > 40 {
         return Vec::new();
