@@ -93,6 +93,9 @@ fn a_value_as_an_argument_is_refused_and_not_repeated() {
     let done = world.run(&["secret", "set", "KEY", VALUE, "--host", "a.example"]).expect(1, "");
     assert!(!done.stderr.contains("canary"), "{}", done.stderr);
     done.says("does not belong on the command line");
+    let done = world.run(&["secret", "set", &format!("KEY={VALUE}"), "--host", "a.example"]).expect(1, "");
+    assert!(!done.stderr.contains("canary"), "{}", done.stderr);
+    done.says("does not belong on the command line");
     assert!(!file(&world).exists());
 }
 
@@ -112,9 +115,11 @@ fn values_that_cannot_be_kept_are_refused_and_not_repeated() {
         assert!(!done.stderr.contains("canary"), "{}", done.stderr);
         done.says(why);
     }
-    keep(&world, "KEY", &["--host", "not a host"]).expect(2, "").says("is not a host");
-    keep(&world, "KEY", &["--host", "a.example", "--header", "Host: {}"]).expect(2, "").says("only the proxy may set");
-    keep(&world, "A-B", &["--host", "a.example"]).expect(2, "").says("cannot be the name of a secret");
+    keep(&world, "KEY", &["--host", "https://a.example/v1"])
+        .expect(1, "")
+        .says("hint: write the host alone: a.example");
+    keep(&world, "KEY", &["--host", "a.example", "--header", "Host: {}"]).expect(1, "").says("only the proxy may set");
+    keep(&world, "A-B", &["--host", "a.example"]).expect(1, "").says("cannot be the name of a secret");
 }
 
 #[test]

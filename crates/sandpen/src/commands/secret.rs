@@ -44,7 +44,7 @@ enum Action {
 #[derive(Args, Debug)]
 struct SetArguments {
     /// Its name, and that of the variable in the sandbox
-    name: SecretName,
+    name: String,
 
     /// Caught, so that whoever tries learns why not. What was written is dropped here.
     #[arg(hide = true, value_parser = |_: &str| Ok::<_, Infallible>(Misplaced))]
@@ -52,11 +52,11 @@ struct SetArguments {
 
     /// Send it to this host only: NAME (port 443), NAME:PORT or *.SUFFIX; may be given more than once
     #[arg(long, value_name = "HOST")]
-    host: Vec<HostRule>,
+    host: Vec<String>,
 
     /// Set this header on every request to the hosts; {} is the place of the value
     #[arg(long, value_name = "HEADER")]
-    header: Option<HeaderTemplate>,
+    header: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ struct LsArguments {
 struct RmArguments {
     /// Their names
     #[arg(required = true, value_name = "NAME")]
-    names: Vec<SecretName>,
+    names: Vec<String>,
 }
 
 /// All that is ever shown of a secret.
@@ -120,12 +120,16 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
 }
 
 fn set(arguments: SetArguments, file: &SecretsFile, audience: Audience) -> Result<Exit> {
-    let SetArguments { name, value, host: hosts, header } = arguments;
+    let SetArguments { name, value, host, header } = arguments;
+    // Here and not while arguments are read: a hint would be lost there.
+    let name: SecretName = match name.split_once('=') {
+        Some((name, _)) => return Err(value_in_arguments(name)),
+        None => name.parse()?,
+    };
+    let hosts = host.iter().map(|host| host.parse()).collect::<Result<Vec<HostRule>>>()?;
+    let header = header.map(|header| header.parse::<HeaderTemplate>()).transpose()?;
     if value.is_some() {
-        return Err(Error::invalid_input(
-            "a value does not belong on the command line, where every process can read it",
-        )
-        .with_hint(format!("leave it out and type it when asked, or: … | sandpen secret set {name} --host HOST")));
+        return Err(value_in_arguments(name.as_str()));
     }
     let without_host = || {
         Error::invalid_input(format!("no host is named for {name}"))
@@ -161,6 +165,11 @@ fn set(arguments: SetArguments, file: &SecretsFile, audience: Audience) -> Resul
     Ok(Exit::SUCCESS)
 }
 
+fn value_in_arguments(name: &str) -> Error {
+    Error::invalid_input("a value does not belong on the command line, where every process can read it")
+        .with_hint(format!("leave it out and type it when asked, or: … | sandpen secret set {name} --host HOST"))
+}
+
 fn ls(arguments: &LsArguments, file: &SecretsFile, audience: Audience) -> Result<Exit> {
     let secrets: Vec<SecretObject> = file.read_if_there()?.iter().map(|secret| SecretObject::from(&**secret)).collect();
     if arguments.quiet {
@@ -185,8 +194,9 @@ fn ls(arguments: &LsArguments, file: &SecretsFile, audience: Audience) -> Result
 }
 
 fn rm(arguments: &RmArguments, file: &SecretsFile, audience: Audience) -> Result<Exit> {
+    let names = arguments.names.iter().map(|name| name.parse()).collect::<Result<Vec<SecretName>>>()?;
     let removed: Vec<String> = file.change(|vault| {
-        let removed = arguments.names.iter().map(|name| match vault.remove(name) {
+        let removed = names.iter().map(|name| match vault.remove(name) {
             Some(_) => Ok(name.to_string()),
             None => Err(Error::not_found(format!("there is no secret {name}"))
                 .with_hint("sandpen secret ls shows those that there are")),

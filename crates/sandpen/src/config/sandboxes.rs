@@ -65,7 +65,13 @@ impl SandboxConfig {
                 .map_err(|_| Error::invalid_input(format!("{name} is to be passed on, and is not UTF-8 text")))?;
             passed.insert(name, value)?;
         }
-        Ok(passed.overlaid_by(&self.environment))
+        let environment = passed.overlaid_by(&self.environment);
+        // The variable would win, and the secret would be of no use.
+        if let Some(name) = self.secrets.iter().find(|name| environment.get(name.as_str()).is_some()) {
+            return Err(Error::invalid_input(format!("{name} is set as a variable and given as a secret"))
+                .with_hint("leave one of them out"));
+        }
+        Ok(environment)
     }
 
     /// The names of our variables that programs get, with what they hold.
@@ -110,6 +116,16 @@ mod tests {
         let environment = config.environment_from(ours).unwrap();
         assert_eq!(environment.iter().collect::<Vec<_>>(), [("LANG", "C"), ("REGION", "our REGION")]);
         assert_eq!(config.passed_through().collect::<Vec<_>>(), ["REGION"]);
+    }
+
+    #[test]
+    fn a_secret_is_not_hidden_by_a_variable() {
+        let mut config = config(&["REGION"]);
+        config.secrets.insert("API_KEY".parse().unwrap());
+        assert!(config.environment_from(|_| Some("our".into())).is_ok());
+        config.secrets.insert("REGION".parse().unwrap());
+        let error = config.environment_from(|_| Some("our".into())).unwrap_err();
+        assert_eq!(error.message(), "REGION is set as a variable and given as a secret");
     }
 
     #[test]
