@@ -25,8 +25,11 @@ const BUNDLE: &str = "ca-bundle.pem";
 /// All roots and the authority, for Java.
 const TRUSTSTORE: &str = "ca.jks";
 
+/// Settings of wget, which looks at no variable for its roots but at one for these.
+const WGETRC: &str = "wgetrc";
+
 /// Variables, and the file that each names.
-const VARIABLES: [(&str, &str); 10] = [
+const VARIABLES: [(&str, &str); 11] = [
     // OpenSSL and with it Python, Ruby, PHP and .NET; Go, rustls, uv.
     ("SSL_CERT_FILE", BUNDLE),
     ("REQUESTS_CA_BUNDLE", BUNDLE),
@@ -36,6 +39,7 @@ const VARIABLES: [(&str, &str); 10] = [
     ("npm_config_cafile", BUNDLE),
     ("AWS_CA_BUNDLE", BUNDLE),
     ("CARGO_HTTP_CAINFO", BUNDLE),
+    ("WGETRC", WGETRC),
     // These two add to a list of the program's own, which lacks what only this host trusts.
     ("NODE_EXTRA_CA_CERTS", BUNDLE),
     ("DENO_CERT", BUNDLE),
@@ -53,7 +57,8 @@ pub(super) fn files(authority: &Authority) -> Result<Vec<GuestFile>> {
     let mut bundle = roots.pem.clone();
     bundle.extend_from_slice(authority.certificate_pem().as_bytes());
     let truststore = truststore::with(&roots.truststore, roots.count, authority.certificate_der());
-    [(BUNDLE, bundle), (TRUSTSTORE, truststore)]
+    let wgetrc = format!("ca_certificate = {DIRECTORY}/{BUNDLE}\n").into_bytes();
+    [(BUNDLE, bundle), (TRUSTSTORE, truststore), (WGETRC, wgetrc)]
         .into_iter()
         .map(|(name, contents)| {
             let path = GuestPath::resolve(&GuestPath::root(), format!("{DIRECTORY}/{name}").as_bytes())?;
