@@ -22,7 +22,7 @@ pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Written> {
         let value =
             value.into_string().map_err(|_| Error::invalid_input(format!("{variable} is not valid UTF-8 text")))?;
         match key.shape() {
-            Shape::One => written.push(key, value),
+            Shape::One | Shape::Parts => written.push(key, value),
             Shape::List | Shape::Map => {
                 value.split(',').filter(|part| !part.is_empty()).for_each(|part| written.push(key, part));
             }

@@ -50,7 +50,11 @@ fn parse(path: &Path, text: &str) -> Result<Written> {
 
 fn push(written: &mut Written, key: Key, value: &Value) -> Option<()> {
     match (key.shape(), value) {
-        (Shape::One, value) => written.push(key, scalar(value)?),
+        (Shape::Parts, Value::Array(values)) if values.is_empty() => written.push(key, "none"),
+        (Shape::Parts, Value::Array(values)) => {
+            written.push(key, values.iter().map(scalar).collect::<Option<Vec<_>>>()?.join(","));
+        }
+        (Shape::One | Shape::Parts, value) => written.push(key, scalar(value)?),
         (Shape::List, Value::Array(values)) => {
             for value in values {
                 written.push(key, scalar(value)?);
@@ -87,8 +91,8 @@ fn unknown(path: &Path, name: &str) -> Error {
 
 fn wrong_shape(path: &Path, key: Key) -> Error {
     let example = match key.shape() {
-        Shape::One => format!("write a single value, for example {} = \"…\"", key.name()),
-        Shape::List => format!("write a list, for example {} = [\"landlock\"]", key.name()),
+        Shape::One | Shape::Parts => format!("write a single value, for example {} = \"…\"", key.name()),
+        Shape::List => format!("write a list, for example {} = [\"…\"]", key.name()),
         Shape::Map => format!("write a table, for example {} = {{ LANG = \"C.UTF-8\" }}", key.name()),
     };
     Error::invalid_input(format!("{} in {} has a value of the wrong type", key.name(), path.display()))
@@ -112,6 +116,12 @@ mod tests {
         assert!(values.contains(&(Key::Json, "true".into())));
         assert!(values.contains(&(Key::Env, "A=b=c".into())));
         assert!(values.contains(&(Key::Env, "N=1".into())));
+    }
+
+    #[test]
+    fn hosts_can_be_a_list() {
+        let values = keys("network = ['a.example', 'b.example:22']\nmax_network = []\n").unwrap();
+        assert_eq!(values, [(Key::MaxNetwork, "none".into()), (Key::Network, "a.example,b.example:22".into())]);
     }
 
     #[test]

@@ -214,7 +214,7 @@ pub struct ServerFlags {
 
     /// The most of the network that a client may ask for: none, internet, or hosts [default: none]
     #[arg(long, value_name = "HOSTS")]
-    max_network: Option<String>,
+    max_network: Vec<String>,
 
     /// How much to write to standard error: off, error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL", value_parser = PossibleValuesParser::new(LogLevel::NAMES), hide_possible_values = true)]
@@ -231,7 +231,7 @@ impl ServerFlags {
         push(written, Key::MaxCpus, &self.max_cpus);
         push(written, Key::MaxProcesses, &self.max_processes);
         push(written, Key::MaxDisk, &self.max_disk);
-        push(written, Key::MaxNetwork, &self.max_network);
+        push_parts(written, Key::MaxNetwork, &self.max_network);
         push(written, Key::Log, &self.log);
         if self.read_only {
             written.push(Key::ReadOnly, "true");
@@ -332,5 +332,12 @@ impl RegistryFlags {
 fn push<'a>(written: &mut Written, key: Key, values: impl IntoIterator<Item = &'a String>) {
     for value in values {
         written.push(key, value);
+    }
+}
+
+/// One flag with commas, or several flags.
+fn push_parts(written: &mut Written, key: Key, parts: &[String]) {
+    if !parts.is_empty() {
+        written.push(key, parts.join(","));
     }
 }

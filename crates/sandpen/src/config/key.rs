@@ -4,6 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     One,
+    /// One text, or its parts: those are put together with commas between them.
+    Parts,
     /// A later place (variable after file, flag after variable) replaces the whole list.
     List,
     /// Name and value; a later place replaces only the names that it has.
@@ -53,7 +55,7 @@ keys! {
     Lifetime, "lifetime", One;
     Env, "env", Map;
     PassThroughEnv, "pass_through_env", List;
-    Network, "network", One;
+    Network, "network", Parts;
     Secret, "secret", List;
     SecretsFile, "secrets_file", One;
     AllowPrivateHost, "allow_private_host", List;
@@ -72,7 +74,7 @@ keys! {
     MaxCpus, "max_cpus", One;
     MaxProcesses, "max_processes", One;
     MaxDisk, "max_disk", One;
-    MaxNetwork, "max_network", One;
+    MaxNetwork, "max_network", Parts;
     Log, "log", One;
     Listen, "listen", One;
     AllowedHosts, "allowed_hosts", List;

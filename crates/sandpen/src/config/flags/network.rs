@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Key, Written, push};
+use super::{Key, Written, push, push_parts};
 
 /// What a new sandbox may reach, and how this process lets it out.
 #[derive(Args, Clone, Debug, Default)]
@@ -27,7 +27,7 @@ impl NetworkFlags {
 pub struct GrantFlags {
     /// What it may reach: none, internet, or hosts like pypi.org,*.example.com,db.example.com:5432 [default: none]
     #[arg(long, value_name = "HOSTS")]
-    network: Option<String>,
+    network: Vec<String>,
 
     /// Let it use this secret with the secret's hosts, without seeing it
     #[arg(long, value_name = "NAME")]
@@ -36,7 +36,7 @@ pub struct GrantFlags {
 
 impl GrantFlags {
     pub fn write_to(&self, written: &mut Written) {
-        push(written, Key::Network, &self.network);
+        push_parts(written, Key::Network, &self.network);
         push(written, Key::Secret, &self.secret);
     }
 }
