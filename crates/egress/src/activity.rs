@@ -3,11 +3,17 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use sandbox::{Denial, EventBus, EventKind, Host, NetworkActivity, NetworkUsage, Owner, Refusal, SandboxId};
 
 /// Refusals that one result lists. A model reads them, and a port scan must not fill its window.
 const MOST_LISTED: usize = 64;
+
+/// Refusals that are told at once as events, and how many more each second. They cost a sandbox nothing, and a flood of
+/// them would push the events of others out of the bus; the count is kept whatever is told.
+const MOST_TOLD: f64 = 512.0;
+const TOLD_PER_SECOND: f64 = 64.0;
 
 /// Runs whose refusals are remembered.
 const MOST_EPOCHS: usize = 256;
@@ -46,14 +52,17 @@ impl Activity {
     }
 
     pub fn refuse(&self, host: &Host, port: Option<u16>, denial: Denial) {
-        {
+        let told = {
             // Counted under the lock of the list, because what is left out is the difference between the two.
             let mut refusals = self.refusals.lock().unwrap_or_else(PoisonError::into_inner);
             self.refused.fetch_add(1, Ordering::Relaxed);
             refusals.add(host, port, denial);
-        }
+            refusals.may_be_told(Instant::now())
+        };
         tracing::debug!(id = %self.id, %host, port, denial = denial.as_str(), "a connection is refused");
-        self.emit(EventKind::ConnectionRefused { host: host.clone(), port, denial });
+        if told {
+            self.emit(EventKind::ConnectionRefused { host: host.clone(), port, denial });
+        }
     }
 
     pub fn connected(&self) {
@@ -114,9 +123,20 @@ pub(crate) enum Direction {
 struct Refusals {
     epoch: u64,
     epochs: VecDeque<(u64, Vec<Refusal>)>,
+    /// How many may be told now, as of then.
+    tellable: Option<(f64, Instant)>,
 }
 
 impl Refusals {
+    fn may_be_told(&mut self, now: Instant) -> bool {
+        let (level, then) = self.tellable.unwrap_or((MOST_TOLD, now));
+        let regained = now.saturating_duration_since(then).as_secs_f64() * TOLD_PER_SECOND;
+        let level = (level + regained).min(MOST_TOLD);
+        let told = level >= 1.0;
+        self.tellable = Some((if told { level - 1.0 } else { level }, now));
+        told
+    }
+
     fn add(&mut self, host: &Host, port: Option<u16>, denial: Denial) {
         if self.epochs.back().is_none_or(|(epoch, _)| *epoch != self.epoch) {
             if self.epochs.len() == MOST_EPOCHS {
@@ -158,6 +178,16 @@ mod tests {
 
     fn refuse(activity: &Activity, host: &str) {
         activity.refuse(&host.parse().unwrap(), Some(443), Denial::HostNotAllowed);
+    }
+
+    #[test]
+    fn a_flood_of_refusals_is_counted_and_not_told_one_by_one() {
+        let mut refusals = Refusals::default();
+        let began = Instant::now();
+        let told = (0..10_000).filter(|_| refusals.may_be_told(began)).count();
+        assert_eq!(told, MOST_TOLD as usize);
+        let later = began + std::time::Duration::from_secs(1);
+        assert_eq!((0..10_000).filter(|_| refusals.may_be_told(later)).count(), TOLD_PER_SECOND as usize);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use sandbox::{Denial, Host, Network};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
+use crate::address;
 use crate::inspect::{Dial, Later, Unreached};
 use crate::reach::Reach;
 use crate::resolve::Resolver;
@@ -22,6 +23,9 @@ const STAGGER: Duration = Duration::from_millis(250);
 
 /// More addresses than this of one host are not tried.
 const MOST_ADDRESSES: usize = 16;
+
+/// Of these, so many at the same time: each holds a descriptor of the server, and a sandbox chooses the names.
+const MOST_AT_ONCE: usize = 4;
 
 /// Dials for one sandbox.
 #[derive(Clone, Debug)]
@@ -46,7 +50,17 @@ impl Dialer {
 
     /// Whether a connection may be tried, before anything is asked of anybody.
     pub fn allows(&self, host: &Host, port: u16) -> Result<(), Denial> {
-        if self.holds(Rule::Names) { self.network.allows(host, port) } else { Ok(()) }
+        if !self.holds(Rule::Names) {
+            return Ok(());
+        }
+        self.network.allows(host, port).map_err(|denial| match host {
+            // What nobody can allow is told as that, and not as something to ask for.
+            Host::Address(address) => match address::denial(*address) {
+                Some(never @ (Denial::MetadataAddress | Denial::SpecialAddress)) => never,
+                Some(_) | None => denial,
+            },
+            Host::Name(_) => denial,
+        })
     }
 
     /// Whether a name may be asked for.
@@ -110,7 +124,9 @@ impl Dialer {
         let mut attempts = JoinSet::new();
         let mut failure = Unreached::NoSuchName;
         loop {
-            if let Some(address) = waiting.next() {
+            if attempts.len() < MOST_AT_ONCE
+                && let Some(address) = waiting.next()
+            {
                 // The host's own place may have changed since the list was made.
                 match self.reach.check(host, address) {
                     Err(denial) if self.holds(Rule::CheckedDial) => {
@@ -122,6 +138,7 @@ impl Dialer {
             }
             let ended = match waiting.len() {
                 0 => attempts.join_next().await,
+                _ if attempts.len() == MOST_AT_ONCE => attempts.join_next().await,
                 _ => match tokio::time::timeout(STAGGER, attempts.join_next()).await {
                     Ok(ended) => ended,
                     Err(_) => continue,

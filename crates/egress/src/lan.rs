@@ -4,7 +4,9 @@
 //! than a moment is read again before it decides anything.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +21,8 @@ pub(crate) struct Surroundings {
     /// Networks of which every address is one of this host's: a route can say so without any interface having them.
     own_networks: Vec<(IpAddr, u8)>,
     on_link: Vec<(IpAddr, u8)>,
+    /// The kernel's tables could not be read.
+    unknown: bool,
 }
 
 impl Surroundings {
@@ -28,7 +32,10 @@ impl Surroundings {
     }
 
     pub fn is_near(&self, address: IpAddr) -> bool {
-        self.is_own(address) || self.on_link.iter().any(|(network, length)| contains(*network, *length, address))
+        // Who does not know where they stand takes everybody for a neighbour.
+        self.unknown
+            || self.is_own(address)
+            || self.on_link.iter().any(|(network, length)| contains(*network, *length, address))
     }
 
     /// From the contents of files in `/proc/net`, an absent one being empty: a kernel may lack a family.
@@ -48,12 +55,24 @@ impl Surroundings {
             own: own.into_iter().chain(single.into_iter().map(|(address, _)| address)).collect(),
             own_networks: wide.into_iter().collect(),
             on_link: near.into_iter().collect(),
+            unknown: false,
         }
     }
 
-    fn read() -> Self {
-        let file = |name: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
-        Self::parse(&file("route"), &file("fib_trie"), &file("ipv6_route"), &file("if_inet6"))
+    fn read(directory: &Path) -> Self {
+        let file = |name: &str| std::fs::read_to_string(directory.join(name));
+        let of_v6 = |name: &str| match file(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+            read => read,
+        };
+        let tables = || Ok((file("route")?, file("fib_trie")?, of_v6("ipv6_route")?, of_v6("if_inet6")?));
+        match tables() {
+            Ok((route, fib_trie, ipv6_route, if_inet6)) => Self::parse(&route, &fib_trie, &ipv6_route, &if_inet6),
+            Err::<_, io::Error>(error) => {
+                tracing::warn!(%error, "the host's own network is not known, so no address is taken for a public one");
+                Self { unknown: true, ..Self::default() }
+            }
+        }
     }
 }
 
@@ -69,7 +88,7 @@ impl Lan {
         match &*seen {
             Some((when, surroundings)) if when.elapsed() < FRESH => Arc::clone(surroundings),
             Some(_) | None => {
-                let surroundings = Arc::new(Surroundings::read());
+                let surroundings = Arc::new(Surroundings::read(Path::new("/proc/thread-self/net")));
                 *seen = Some((Instant::now(), Arc::clone(&surroundings)));
                 surroundings
             }
@@ -250,6 +269,18 @@ Id 52:
         {
             assert_eq!(Surroundings::parse(text, text, text, text), Surroundings::default(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn a_host_that_is_not_known_has_only_neighbours() {
+        let nowhere = tempfile::tempdir().unwrap();
+        let here = Surroundings::read(nowhere.path());
+        assert!(here.is_near("8.8.8.8".parse().unwrap()) && here.is_near("2606:4700::1".parse().unwrap()));
+        // A kernel without IPv6 has no tables of it, and says all there is to say.
+        std::fs::write(nowhere.path().join("route"), ROUTE).unwrap();
+        std::fs::write(nowhere.path().join("fib_trie"), FIB_TRIE).unwrap();
+        let here = Surroundings::read(nowhere.path());
+        assert!(!here.is_near("8.8.8.8".parse().unwrap()) && here.is_near("192.0.2.1".parse().unwrap()));
     }
 
     #[test]

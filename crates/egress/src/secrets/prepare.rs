@@ -1,7 +1,8 @@
 //! From a grant to all that a sandbox needs to use its secrets.
 
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustls::pki_types::CertificateDer;
 use sandbox::{Environment, Error, HostPattern, HostRule, Network, Ports, Result};
 
@@ -33,6 +34,7 @@ pub(crate) fn prepare(
     if grant.secrets.is_empty() {
         return Ok(None);
     }
+    keep_out_of_core_dumps();
     let vault = source.vault()?;
     let mut secrets: Vec<Arc<Secret>> = Vec::new();
     for name in &grant.secrets {
@@ -67,6 +69,16 @@ pub(crate) fn prepare(
         keepsake: keepsake.write(),
         inspector: Arc::new(Inspector::new(secrets, keepsake, extra_roots.to_vec(), rules)),
     }))
+}
+
+/// From here on this process holds values, which a crash must not write to disk.
+fn keep_out_of_core_dumps() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let none = Rlimit { current: Some(0), maximum: Some(0) };
+        // A limit can always be lowered.
+        let _ = setrlimit(Resource::Core, none);
+    });
 }
 
 /// Whether a sandbox can get to any host and port of a secret's rule.
