@@ -1,5 +1,6 @@
 //! What the engine keeps because making it takes time: roots, the host's `/etc`, process 1's program. Each is made anew when
-//! it is missing, so what nobody has used for a week, and no process has mounted, is removed.
+//! it is missing, so what nobody has used for a week, and no process has mounted, is removed. Images are kept by their names
+//! and by those who use them.
 //!
 //! Several processes share these directories and do not know of each other. Whoever uses a tree keeps its time of change
 //! young; whoever removes one takes its name away first and looks at that time once more.
@@ -54,8 +55,10 @@ pub fn keep(tree: &Path) {
 
 fn collect(places: &Places) {
     for store in [&places.images, &places.host].into_iter().filter(|store| store.is_dir()) {
-        if let Err(error) = images::Store::open(store).and_then(|store| store.sweep()) {
-            tracing::debug!(?error, "unfinished trees stay in the store");
+        // Of images, what lost its name while a sandbox used it.
+        let swept = images::Store::open(store).and_then(|store| store.sweep().and_then(|()| store.collect()));
+        if let Err(error) = swept {
+            tracing::debug!(?error, "unfinished and unused trees stay in the store");
         }
     }
     let kept = [places.skeletons.clone(), places.host.join("roots"), places.programs.clone()];

@@ -102,11 +102,8 @@ async fn sandboxes_share_layers_and_nothing_else(place: Place) {
     next.destroy().await;
 }
 
-/// As many as an image may have, with the one of programs.
-const MOST_LAYERS: usize = 127;
-
 async fn many_layers_are_one_tree(place: Place) {
-    for count in [20, MOST_LAYERS] {
+    for count in [20, images::ImageLimits::default().layers] {
         let name = format!("many:{count}");
         let above = (1..count).map(|number| {
             let own = format!("srv/{number}");
