@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use egress::Pass;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -15,21 +15,18 @@ use crate::channel::Channel;
 use crate::client::{Asked, AskedSockets, Fate, Launcher};
 use crate::engine::Shared;
 use crate::ids::Pool;
-use crate::image::{self, Hold, Resolved, RootTree};
+use crate::image::Hold;
 use crate::jail::Failure;
 use crate::launcher::Wanted;
 use crate::live::{Description, Live};
 use crate::plan::{self, Request};
 use crate::pool::Kind;
-use crate::skeleton::{self, RootLayout};
+use crate::skeleton::RootLayout;
 use crate::wire::FromInit;
 use crate::{places, record};
 
 /// Whoever just got a sandbox is about to start something in it, and goes first.
 const FILL_AFTER: Duration = Duration::from_millis(4);
-
-/// How long the parts of a root are taken to be where they were.
-const LAYOUT_AGE: Duration = Duration::from_secs(2);
 
 impl Shared {
     pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
@@ -187,41 +184,6 @@ impl Shared {
         }
         let live = Live::new(description, meter, channel, started.process, Some(fate)).map_err(unavailable)?;
         Ok((live, sockets))
-    }
-
-    /// Prepared once for each image, and looked at again when some time has passed: programs may have been installed.
-    /// An image of the store is looked up each time, because its name may mean another one by now; what is returned with it
-    /// keeps it in use.
-    async fn layout(&self, spec: &SandboxSpec) -> Result<(RootLayout, Option<Hold>)> {
-        let key = (spec.image.clone(), spec.work_directory.clone());
-        let known = self.layouts().get(&key).cloned();
-        if let Some((looked, layout)) = known
-            && looked.elapsed() < LAYOUT_AGE
-        {
-            return Ok((layout, None));
-        }
-        let (state, skeletons) = (self.places.state.clone(), self.places.skeletons.clone());
-        let (image, work_directory) = key.clone();
-        let prepare = move |tree: RootTree| {
-            skeleton::prepare(tree, &skeletons, &work_directory)
-                .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))
-        };
-        let (layout, hold) = match image::known(&image, &state) {
-            Some(tree) => (prepare(tree?)?, None),
-            None => {
-                let resolve = move || -> Result<_> {
-                    let Resolved { tree, hold } = image::resolve(&image, &state)?;
-                    Ok((prepare(tree)?, hold))
-                };
-                tokio::task::spawn_blocking(resolve)
-                    .await
-                    .map_err(|cause| Error::internal("the image could not be prepared").with_cause(cause))??
-            }
-        };
-        if hold.is_none() {
-            self.layouts().insert(key, (Instant::now(), layout.clone()));
-        }
-        Ok((layout, hold))
     }
 
     /// Connect to a persistent sandbox by its record. One whose process 1 is gone is cleared away.

@@ -5,13 +5,13 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use egress::{Door, Gateway};
 use sandbox::{
-    Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, GuestPath, Image, InstanceId,
-    IsolationReport, Layer, Network, NetworkUsage, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
+    Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, InstanceId, IsolationReport, Layer,
+    Network, NetworkUsage, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
 };
 
 use crate::client::Launcher;
@@ -19,10 +19,10 @@ use crate::collect::Collector;
 use crate::files::NativeFiles;
 use crate::host::Host;
 use crate::launcher::Configuration;
+use crate::layout::Layouts;
 use crate::live::{Live, not_found};
 use crate::places::{self, Places};
 use crate::pool::Pool;
-use crate::skeleton::RootLayout;
 use crate::wire::{FromInit, ToInit};
 use crate::{network, process, record};
 
@@ -67,15 +67,12 @@ pub struct Shared {
     pub(crate) places: Places,
     /// Started when the first sandbox is made: most commands only look at those that there are.
     launcher: Mutex<Option<Arc<Launcher>>>,
-    layouts: Mutex<Layouts>,
+    pub(crate) layouts: Layouts,
     pub(crate) pool: Pool,
     collector: Collector,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Live>>>,
     _instance_lock: File,
 }
-
-/// Roots that were prepared, by image and work directory, with the time when they were last looked at.
-type Layouts = HashMap<(Image, GuestPath), (Instant, RootLayout)>;
 
 impl NativeEngine {
     /// Look at the host and take the instance's lock. Needs a tokio runtime.
@@ -96,7 +93,7 @@ impl NativeEngine {
             walls,
             places,
             launcher: Mutex::default(),
-            layouts: Mutex::default(),
+            layouts: Layouts::default(),
             sandboxes: Mutex::default(),
             _instance_lock: instance_lock,
         };
@@ -180,10 +177,6 @@ impl Shared {
 
     fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Live>>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn layouts(&self) -> MutexGuard<'_, Layouts> {
-        self.layouts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn keep(&self, live: Arc<Live>) {

@@ -17,35 +17,24 @@ use sandbox::{Environment, Error, GuestPath, Image, Result};
 
 use host::{host_tree, known_host_tree};
 
+pub use named::hold;
 pub use users::User;
 
-/// A root tree, and what keeps it from being collected: to be passed on to process 1, which lives as long as it is used.
-#[derive(Debug)]
-pub struct Resolved {
-    pub tree: RootTree,
-    pub hold: Option<Hold>,
-}
-
-/// An image of the store, in use.
+/// An image of the store, in use: not collected as long as this is kept, or a copy of its descriptor in process 1.
 pub type Hold = Arc<images::Image>;
 
-impl From<RootTree> for Resolved {
-    fn from(tree: RootTree) -> Self {
-        Self { tree, hold: None }
-    }
-}
-
-/// The root tree of an image. What it takes to make it is kept below `state_directory`.
+/// The root tree of an image, which the caller holds if it is one of the store. What it takes to make it is kept below
+/// `state_directory`.
 ///
 /// The first time it may take as long as unpacking an archive or starting every interpreter of the host, so it belongs
 /// on a thread that may block; after that some hundred microseconds.
-pub fn resolve(image: &Image, state_directory: &Path) -> Result<Resolved> {
-    let store = state_directory.join("images");
-    match image {
-        Image::Host => host_tree(&state_directory.join("host")).map(Resolved::from),
-        Image::Directory(path) => tree::directory_tree(path, state_directory).map(Resolved::from),
-        Image::Archive(path) => tree::archive_tree(path, state_directory, &store).map(Resolved::from),
-        Image::Named(name) => named::named_tree(name, &store),
+pub fn resolve(image: &Image, held: Option<&images::Image>, state_directory: &Path) -> Result<RootTree> {
+    match (image, held) {
+        (Image::Host, _) => host_tree(&state_directory.join("host")),
+        (Image::Directory(path), _) => tree::directory_tree(path, state_directory),
+        (Image::Archive(path), _) => tree::archive_tree(path, state_directory, &state_directory.join("images")),
+        (Image::Named(_), Some(held)) => named::tree(held),
+        (Image::Named(name), None) => Err(Error::internal(format!("the image {name} was not looked up"))),
     }
 }
 

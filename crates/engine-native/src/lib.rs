@@ -29,6 +29,7 @@ mod ids;
 mod image;
 mod jail;
 mod launcher;
+mod layout;
 mod live;
 mod network;
 mod places;

@@ -10,10 +10,10 @@ use sandbox::{Environment, Error, ImageName, Result};
 
 use super::layers::Layers;
 use super::users::{self, Tables, User};
-use super::{Resolved, RootTree, image_error, tree};
+use super::{Hold, RootTree, image_error, tree};
 
-/// The tree of the image of this name, which stays in use as long as the answer is kept.
-pub fn named_tree(name: &ImageName, store: &Path) -> Result<Resolved> {
+/// The image of this name, which stays in use as long as the answer is kept.
+pub fn hold(name: &ImageName, store: &Path) -> Result<Hold> {
     let reference: Reference = name.as_str().parse().map_err(image_error)?;
     // Whoever only looks for an image need not make a store.
     let found = match store.is_dir() {
@@ -29,11 +29,14 @@ pub fn named_tree(name: &ImageName, store: &Path) -> Result<Resolved> {
     if made_for.fitness(&machine).is_none() {
         return Err(Error::unsupported(format!("the image is made for {made_for}, and this machine is {machine}")));
     }
+    Ok(Arc::new(image))
+}
+
+pub fn tree(image: &images::Image) -> Result<RootTree> {
     // An overlay wants the highest first.
     let mut lowers: Vec<PathBuf> = image.directories().cloned().collect();
     lowers.reverse();
-    let tree = described(lowers, &image.config.config)?;
-    Ok(Resolved { tree, hold: Some(Arc::new(image)) })
+    described(lowers, &image.config.config)
 }
 
 fn described(lowers: Vec<PathBuf>, config: &RunConfig) -> Result<RootTree> {
@@ -87,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    fn tree(config: RunConfig) -> RootTree {
+    fn tree_of(config: RunConfig) -> RootTree {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir_all(place.path().join("etc")).unwrap();
         fs::create_dir_all(place.path().join("srv/app")).unwrap();
@@ -103,7 +106,7 @@ mod tests {
     fn the_image_says_how_programs_run() {
         let env = ["PATH=/opt/bin", "A=b=c", "HOME=/nowhere", "1X=y", "odd", "LANG=de_DE.UTF-8"];
         let found =
-            tree(RunConfig { user: "app".to_owned(), env: env.map(str::to_owned).to_vec(), ..RunConfig::default() });
+            tree_of(RunConfig { user: "app".to_owned(), env: env.map(str::to_owned).to_vec(), ..RunConfig::default() });
         assert_eq!(found.search_path, "/opt/bin");
         assert_eq!(found.user, User { id: 5, group: 7 });
         let variables: Vec<String> = found.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -114,7 +117,7 @@ mod tests {
 
     #[test]
     fn an_image_of_root_has_our_user() {
-        let found = tree(RunConfig { env: vec!["HOME=/root".to_owned()], ..RunConfig::default() });
+        let found = tree_of(RunConfig { env: vec!["HOME=/root".to_owned()], ..RunConfig::default() });
         assert_eq!(found.user, User::SANDBOX);
         assert!(found.environment.iter().all(|(name, _)| name != "HOME" && name != "USER"), "{:?}", found.environment);
         let passwd = found.files.iter().find(|file| file.path.as_bytes() == b"/etc/passwd").unwrap();
@@ -125,11 +128,11 @@ mod tests {
     fn an_image_that_is_not_there_is_to_be_pulled() {
         let place = tempfile::tempdir().unwrap();
         for store in ["missing", "."] {
-            let error = named_tree(&"tool:1".parse().unwrap(), &place.path().join(store)).unwrap_err();
+            let error = hold(&"tool:1".parse().unwrap(), &place.path().join(store)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotFound);
             assert_eq!(error.hint(), Some("get it by `sandpen image pull tool:1`"));
         }
-        let error = named_tree(&"No/Name".parse().unwrap(), place.path()).unwrap_err();
+        let error = hold(&"No/Name".parse().unwrap(), place.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 }

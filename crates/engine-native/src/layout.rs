@@ -1,0 +1,75 @@
+//! From an image to the parts of a root, which are looked for once for many sandboxes.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use images::Digest;
+use sandbox::{Error, GuestPath, Image, Result, SandboxSpec};
+
+use crate::engine::Shared;
+use crate::image::{self, Hold, RootTree};
+use crate::skeleton::{self, RootLayout};
+
+/// How long the parts of a root are taken to be where they were: programs may have been installed.
+const AGE: Duration = Duration::from_secs(2);
+
+/// What tells two roots apart: the image, what its name means now, and the work directory.
+type Key = (Image, Option<Digest>, GuestPath);
+
+/// Roots that were prepared, with the time when they were last looked at.
+#[derive(Debug, Default)]
+pub struct Layouts(Mutex<HashMap<Key, (Instant, RootLayout)>>);
+
+impl Layouts {
+    fn get(&self, key: &Key) -> Option<RootLayout> {
+        let layouts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        layouts.get(key).filter(|(looked, _)| looked.elapsed() < AGE).map(|(_, layout)| layout.clone())
+    }
+
+    fn keep(&self, key: Key, layout: RootLayout) {
+        let mut layouts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        layouts.retain(|_, (looked, _)| looked.elapsed() < AGE);
+        layouts.insert(key, (Instant::now(), layout));
+    }
+}
+
+impl Shared {
+    /// The root of a sandbox, and what keeps its image in use. The name of an image is looked up each time, because it may
+    /// mean another one by now.
+    pub(crate) async fn layout(&self, spec: &SandboxSpec) -> Result<(RootLayout, Option<Hold>)> {
+        let state = self.places.state.clone();
+        let hold = match &spec.image {
+            Image::Host | Image::Directory(_) | Image::Archive(_) => None,
+            Image::Named(name) => {
+                let (name, store) = (name.clone(), self.places.images.clone());
+                Some(blocking(move || image::hold(&name, &store)).await?)
+            }
+        };
+        let meaning = hold.as_ref().map(|image| image.named.manifest.digest);
+        let key = (spec.image.clone(), meaning, spec.work_directory.clone());
+        if let Some(layout) = self.layouts.get(&key) {
+            return Ok((layout, hold));
+        }
+        let (skeletons, work_directory) = (self.places.skeletons.clone(), spec.work_directory.clone());
+        let prepare = move |tree: RootTree| {
+            skeleton::prepare(tree, &skeletons, &work_directory)
+                .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))
+        };
+        let layout = match image::known(&spec.image, &state) {
+            Some(tree) => prepare(tree?)?,
+            None => {
+                let (image, hold) = (spec.image.clone(), hold.clone());
+                blocking(move || prepare(image::resolve(&image, hold.as_deref(), &state)?)).await?
+            }
+        };
+        self.layouts.keep(key, layout.clone());
+        Ok((layout, hold))
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|cause| Error::internal("the image could not be prepared").with_cause(cause))?
+}
