@@ -141,6 +141,7 @@ impl Config {
             | Key::Verbose
             | Key::Runners
             | Key::Image
+            | Key::Pull
             | Key::Timeout
             | Key::Memory
             | Key::Cpus
@@ -185,6 +186,7 @@ impl Config {
             }
             Key::Runners => self.runners = Some(absolute(value)?),
             Key::Image => sandbox.image = image(value)?,
+            Key::Pull => self.registries.pull = value.parse()?,
             Key::Timeout => sandbox.timeout = Some(positive_time(value)?),
             Key::Memory => sandbox.limits.memory = value.parse()?,
             Key::Cpus => sandbox.limits.cpu_millis = cpu_millis(value)?,
@@ -276,6 +278,12 @@ word!(
     /// When to print in colour.
     Color,
     "one of the choices" { Auto = "auto", Always = "always", Never = "never", }
+);
+
+word!(
+    /// When an image is fetched that a sandbox is to start from.
+    Pull,
+    "one of the choices" { Missing = "missing", Never = "never", }
 );
 
 word!(

@@ -74,7 +74,8 @@ fn values_that_cannot_work_are_refused() {
         (Key::Json, "maybe"),
         (Key::Color, "blue"),
         (Key::Engine, "dokcer"),
-        (Key::Image, "Python 3.12"),
+        (Key::Image, "a b"),
+        (Key::Pull, "always"),
         (Key::Network, ""),
         (Key::Network, "none,a.example"),
         (Key::Network, "https://a.example"),
@@ -95,6 +96,14 @@ fn values_that_cannot_work_are_refused() {
 fn an_image_may_be_named_from_the_current_directory() {
     let config = Config::resolve([flags(&[(Key::Image, "dir:root")])]).unwrap();
     assert_eq!(config.sandbox.image, Image::Directory(std::path::absolute("root").unwrap()));
+}
+
+#[test]
+fn an_image_that_is_named_is_pulled_unless_that_is_forbidden() {
+    let config = Config::resolve([file(&[(Key::Image, "debian:12")])]).unwrap();
+    assert_eq!((config.sandbox.image.to_string().as_str(), config.registries.pull), ("debian:12", Pull::Missing));
+    let config = Config::resolve([file(&[(Key::Pull, "missing")]), variables(&[("SANDPEN_PULL", "never")])]).unwrap();
+    assert_eq!(config.registries.pull, Pull::Never);
 }
 
 #[test]

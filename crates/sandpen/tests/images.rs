@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use support::{Done, World};
+use support::{Done, World, sandboxes_work};
 
 /// A root tree in an archive, as `tar` makes it.
 fn write_tree(world: &World, name: &str, contents: &str) {
@@ -17,6 +17,20 @@ fn write_tree(world: &World, name: &str, contents: &str) {
     let status = Command::new("tar").args(["-C", "tree", "-cf", name, "."]).current_dir(world.work()).status();
     assert!(status.unwrap().success());
 }
+
+/// A root tree that a shell runs in, with the libraries that it is linked with.
+fn write_system(world: &World, name: &str) {
+    let linked = Command::new("ldd").arg("/bin/sh").output().unwrap();
+    let linked = String::from_utf8(linked.stdout).unwrap();
+    for file in linked.split_whitespace().filter(|word| word.starts_with('/')).chain(["/bin/sh"]) {
+        let copy = world.work().join("tree").join(&file[1..]);
+        fs::create_dir_all(copy.parent().unwrap()).unwrap();
+        fs::copy(file, copy).unwrap();
+    }
+    write_tree(world, name, "from the image");
+}
+
+const READ_MOTD: &str = "read -r line < /etc/motd; echo $line";
 
 #[track_caller]
 fn object(done: &Done) -> Value {
@@ -139,12 +153,65 @@ fn an_image_goes_to_a_registry_and_comes_back() {
 }
 
 #[test]
+fn sandboxes_start_from_an_image_by_its_name() {
+    if !sandboxes_work() {
+        return;
+    }
+    let world = World::new();
+    write_system(&world, "root.tar");
+    assert_eq!(world.run(&["image", "import", "root.tar", "tool:1"]).code, Some(0));
+    let run = ["run", "bash", READ_MOTD, "--image", "tool:1"];
+    // The one that is here is not asked for anywhere.
+    for more in [&[][..], &["--pull", "never"]] {
+        let done = world.run(&[&run, more].concat()).expect(0, "from the image\n");
+        assert_eq!(done.stderr, "");
+    }
+    let id = world.run(&["create", "--image", "tool:1"]).stdout;
+    let command = ["exec", id.trim(), "--", "sh", "-c", READ_MOTD];
+    world.run(&command).expect(0, "from the image\n");
+
+    let forbidden = ["run", "bash", "true", "--image", "127.0.0.1:1/tool", "--pull", "never"];
+    let done = world.run(&forbidden).expect(125, "");
+    assert!(done.stderr.contains("sandpen image pull 127.0.0.1:1/tool"), "{}", done.stderr);
+    for line in [&["run", "bash", "true"][..], &["create"]] {
+        let done = world.run(&[line, &["--image", "127.0.0.1:1/tool"]].concat());
+        assert!(done.stderr.contains("--insecure-registry"), "as image pull says it: {}", done.stderr);
+    }
+}
+
+#[test]
+fn an_image_that_is_not_here_is_pulled_for_a_sandbox() {
+    if !sandboxes_work() {
+        return;
+    }
+    let (world, other) = (World::new(), World::new());
+    let Some(registry) = Registry::start(&world.work()) else { return };
+    let (host, name) = (format!("127.0.0.1:{}", registry.1), format!("127.0.0.1:{}/team/tool:1", registry.1));
+    write_system(&world, "root.tar");
+    assert_eq!(world.run(&["image", "import", "root.tar", &name]).code, Some(0));
+    assert_eq!(world.run(&["image", "push", "--insecure-registry", &host, &name]).code, Some(0));
+
+    let run = ["run", "bash", READ_MOTD, "--image", &name, "--insecure-registry", &host];
+    other.run(&run).expect(0, "from the image\n").says(&format!("pulled {name} ("));
+    drop(registry);
+    let again = other.run(&run).expect(0, "from the image\n");
+    assert_eq!(again.stderr, "", "it is here now");
+}
+
+#[test]
 fn ctrl_c_ends_a_pull_and_leaves_nothing() {
+    for command in [&["image", "pull"][..], &["run", "bash", "true", "--image"], &["create", "--image"]] {
+        interrupted(command);
+    }
+}
+
+fn interrupted(command: &[&str]) {
     let world = World::new();
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let host = format!("127.0.0.1:{}", silent.local_addr().unwrap().port());
-    let mut child =
-        world.command(&["image", "pull", "--insecure-registry", &host, &format!("{host}/tool:1")]).spawn().unwrap();
+    let name = format!("{host}/tool:1");
+    let line = [command, &[&name, "--insecure-registry", &host]].concat();
+    let mut child = world.command(&line).spawn().unwrap();
     let (_connection, _) = silent.accept().unwrap();
     let id = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
@@ -156,6 +223,6 @@ fn ctrl_c_ends_a_pull_and_leaves_nothing() {
         assert!(Instant::now() < deadline, "it does not end");
         std::thread::sleep(Duration::from_millis(10));
     };
-    assert_eq!(status.code(), Some(130));
+    assert_eq!(status.code(), Some(130), "{command:?}");
     assert_eq!(world.run(&["image", "ls", "-q"]).stdout, "");
 }

@@ -4,10 +4,12 @@ use clap::Args;
 use sandbox::{Owner, Persistence, Result, SandboxName, SandboxSpec};
 
 use crate::cli::examples;
+use crate::commands::image::{self, Pulled};
 use crate::commands::ps::SandboxObject;
-use crate::config::flags::{EnvFlag, GrantFlags, LifetimeFlags, SandboxFlags, SecretsFileFlag};
+use crate::config::flags::{EnvFlag, GrantFlags, LifetimeFlags, PullFlags, SandboxFlags, SecretsFileFlag};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
+use crate::signals::Signals;
 use crate::{outcome, output, wiring};
 
 /// Make a sandbox that stays, and print its id
@@ -17,7 +19,7 @@ use crate::{outcome, output, wiring};
 #[command(after_help = examples(&[
     ("id=$(sandpen create)", "keep its id"),
     ("sandpen create --name lab --idle 2h", "a name of its own, a longer life"),
-    ("sandpen create --image dir:./rootfs", "another system than this one"),
+    ("sandpen create --image debian:12", "another system than this one"),
     ("sandpen create --network pypi.org,files.pythonhosted.org", "a piece of the network"),
 ]))]
 pub struct Arguments {
@@ -35,6 +37,9 @@ pub struct Arguments {
     sandbox: SandboxFlags,
 
     #[command(flatten)]
+    pull: PullFlags,
+
+    #[command(flatten)]
     grant: GrantFlags,
 
     #[command(flatten)]
@@ -46,6 +51,7 @@ impl Arguments {
         self.lifetime.write_to(written);
         self.env.write_to(written);
         self.sandbox.write_to(written);
+        self.pull.write_to(written);
         self.grant.write_to(written);
         self.secrets_file.write_to(written);
     }
@@ -61,9 +67,16 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         name,
         ..config.sandbox.spec(&owner)
     };
+    if let Pulled::GivenUp(exit) = image::pull_missing(&config)? {
+        return Ok(exit);
+    }
     let config = &config;
     wiring::with_service(config, |service| async move {
-        let sandbox = service.create(&owner, spec).await?;
+        let mut signals = Signals::listen()?;
+        let sandbox = match signals.unless_ended(service.create(&owner, spec)).await {
+            Ok(created) => created?,
+            Err(signal) => return Ok(Exit::signal(signal)),
+        };
         let isolation = service.isolation(&owner, &sandbox.id).await?;
         if config.json {
             output::object(&SandboxObject::new(&sandbox, None, Some(&isolation)));

@@ -10,6 +10,7 @@ use sandbox::{ByteSize, Error, Result};
 use serde::Serialize;
 
 use self::progress::Bar;
+pub use self::pull::{Pulled, pull_missing};
 use crate::cli::examples;
 use crate::config::flags::RegistryFlags;
 use crate::config::{Config, Written};

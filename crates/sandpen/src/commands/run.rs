@@ -12,7 +12,8 @@ use sandbox::{
 
 use crate::attach::{self, CutShort, Screen};
 use crate::cli::examples;
-use crate::config::flags::{EnvFlag, NetworkFlags, SandboxFlags, TimeoutFlag};
+use crate::commands::image::{self, Pulled};
+use crate::config::flags::{EnvFlag, NetworkFlags, PullFlags, SandboxFlags, TimeoutFlag};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::outcome::{self, Remedy, ResultObject};
@@ -40,6 +41,7 @@ const UNDER_WAY: Duration = Duration::from_millis(1);
     ("sandpen run plot.py --input data.csv --output plot.png", "files in and out"),
     ("sandpen run app.js --memory 1G --timeout 5m", "more room, more time"),
     ("sandpen run fetch.py --network api.example.com", "one host of the network"),
+    ("sandpen run app.py --image python:3.12", "an image, fetched when it is not here"),
     ("sandpen run bash 'echo $1' -- hello", "arguments for the program"),
 ]))]
 pub struct Arguments {
@@ -79,6 +81,9 @@ pub struct Arguments {
     sandbox: SandboxFlags,
 
     #[command(flatten)]
+    pull: PullFlags,
+
+    #[command(flatten)]
     network: NetworkFlags,
 }
 
@@ -87,6 +92,7 @@ impl Arguments {
         self.timeout.write_to(written);
         self.env.write_to(written);
         self.sandbox.write_to(written);
+        self.pull.write_to(written);
         self.network.write_to(written);
     }
 
@@ -99,6 +105,9 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let inputs = arguments.input.iter().map(|text| transfer::parse_input(text)).collect::<Result<Vec<_>>>()?;
     let outputs = arguments.output.iter().map(|text| transfer::parse_output(text)).collect::<Result<Vec<_>>>()?;
     let environment = config.sandbox.environment()?;
+    if let Pulled::GivenUp(exit) = image::pull_missing(&config)? {
+        return Ok(exit);
+    }
     wiring::with_passing_service(&config, |service| async {
         let mut signals = Signals::listen()?;
         let run = Run { arguments, config: &config, service, owner: Owner::local(), environment, inputs, outputs };

@@ -10,8 +10,10 @@ use super::key::Key;
 use super::written::{Origin, Written};
 use super::{Color, EngineChoice, LogLevel};
 
+mod images;
 mod network;
 
+pub use images::{PullFlags, RegistryFlags};
 pub use network::{GatewayFlags, GrantFlags, NetworkFlags, SecretsFileFlag};
 
 /// Taken by every command, before or after its name.
@@ -306,26 +308,6 @@ impl HttpFlags {
         if self.no_legacy_sse {
             written.push(Key::NoLegacySse, "true");
         }
-    }
-}
-
-/// How registries are reached.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Registries")]
-pub struct RegistryFlags {
-    /// Speak to this registry without encryption: localhost:5000
-    #[arg(long, global = true, value_name = "HOST")]
-    insecure_registry: Vec<String>,
-
-    /// Ask this host before Docker's registry, or before another that is named: mirror.example, ghcr.io=mirror.example
-    #[arg(long, global = true, value_name = "[HOST=]MIRROR")]
-    registry_mirror: Vec<String>,
-}
-
-impl RegistryFlags {
-    pub fn write_to(&self, written: &mut Written) {
-        push(written, Key::InsecureRegistry, &self.insecure_registry);
-        push(written, Key::RegistryMirror, &self.registry_mirror);
     }
 }
 

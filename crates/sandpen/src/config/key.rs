@@ -44,6 +44,7 @@ keys! {
     AllowMissing, "allow_missing", List;
     Runners, "runners", One;
     Image, "image", One;
+    Pull, "pull", One;
     Timeout, "timeout", One;
     Memory, "memory", One;
     Cpus, "cpus", One;

@@ -6,11 +6,20 @@ use images::reference::is_host;
 use images::registry::Mirror;
 use sandbox::{Error, Result};
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+use super::Pull;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryConfig {
     /// Hosts that are spoken to without encryption.
     pub insecure: BTreeSet<String>,
     pub mirrors: Vec<Mirror>,
+    pub pull: Pull,
+}
+
+impl Default for RegistryConfig {
+    fn default() -> Self {
+        Self { insecure: BTreeSet::new(), mirrors: Vec::new(), pull: Pull::Missing }
+    }
 }
 
 pub fn host(text: &str) -> Result<String> {

@@ -1,11 +1,13 @@
 //! `sandpen image pull`: from a registry.
 
-use clap::Args;
-use images::registry;
-use sandbox::Result;
+use std::sync::Arc;
 
-use super::{ImageObject, open_store, reference, settings, work};
-use crate::config::Config;
+use clap::Args;
+use images::{Named, Reference, Store, registry};
+use sandbox::{Image, Result};
+
+use super::{ImageObject, image_error, open_store, reference, settings, work};
+use crate::config::{Config, EngineChoice, Pull};
 use crate::exit::Exit;
 use crate::output;
 
@@ -20,20 +22,8 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
-    let name = reference(&arguments.image)?;
     let store = open_store(config)?;
-    let settings = settings(config)?;
-    let pulling = {
-        let store = store.clone();
-        work(config, move |work| {
-            store.sweep()?;
-            let named = registry::pull(&store, &name, &settings, work)?;
-            // A tag that moved leaves the image that it meant before.
-            store.collect()?;
-            Ok(named)
-        })?
-    };
-    let named = match pulling {
+    let named = match pull(&store, reference(&arguments.image)?, config)? {
         Ok(named) => named,
         Err(exit) => return Ok(exit),
     };
@@ -44,4 +34,47 @@ pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
         output::text(&object.sentence("pulled"));
     }
     Ok(Exit::SUCCESS)
+}
+
+/// What came of a look for the image of a sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pulled {
+    /// There is nothing to pull, or it may not be pulled, or it is here now.
+    GoOn,
+    /// A signal came first.
+    GivenUp(Exit),
+}
+
+/// Pulls the image that sandboxes of these settings start from, if it has a name and is not here.
+pub fn pull_missing(config: &Config) -> Result<Pulled> {
+    let (Image::Named(name), EngineChoice::Native, Pull::Missing) =
+        (&config.sandbox.image, config.engine, config.registries.pull)
+    else {
+        return Ok(Pulled::GoOn);
+    };
+    let name = reference(name.as_str())?;
+    let store = open_store(config)?;
+    if store.find(&name).map_err(image_error)?.is_some() {
+        return Ok(Pulled::GoOn);
+    }
+    match pull(&store, name, config)? {
+        Ok(named) => {
+            if !config.json {
+                output::note(ImageObject::new(&store, &named)?.sentence("pulled").trim_end(), None);
+            }
+            Ok(Pulled::GoOn)
+        }
+        Err(exit) => Ok(Pulled::GivenUp(exit)),
+    }
+}
+
+fn pull(store: &Arc<Store>, name: Reference, config: &Config) -> Result<std::result::Result<Named, Exit>> {
+    let (store, settings) = (store.clone(), settings(config)?);
+    work(config, move |work| {
+        store.sweep()?;
+        let named = registry::pull(&store, &name, &settings, work)?;
+        // A tag that moved leaves the image that it meant before.
+        store.collect()?;
+        Ok(named)
+    })
 }
