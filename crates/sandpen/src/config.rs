@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sandbox::{Error, Image, Layer, Result};
-use tools::{Ceiling, Selection, Toolset};
+use tools::{Ceiling, ImagePattern, Selection, Toolset};
 
 pub use self::gateway::GatewayConfig;
 pub use self::http::HttpConfig;
@@ -57,6 +57,8 @@ pub struct ServerConfig {
     pub ceiling: Ceiling,
     /// Directories of the host that clients may copy from and to.
     pub opened: Vec<OpenedPath>,
+    /// Images that clients may ask for.
+    pub images: Vec<ImagePattern>,
     pub log: LogLevel,
 }
 
@@ -76,6 +78,7 @@ impl Default for Config {
                 selection: Selection::default(),
                 ceiling: Ceiling::default(),
                 opened: Vec::new(),
+                images: Vec::new(),
                 log: LogLevel::Warn,
             },
             http: HttpConfig::default(),
@@ -127,6 +130,7 @@ impl Config {
             Key::Tools => self.server.selection.tools.clear(),
             Key::ExcludeTools => self.server.selection.exclude.clear(),
             Key::AllowPath => self.server.opened.clear(),
+            Key::AllowImage => self.server.images.clear(),
             Key::PassThroughEnv => self.sandbox.pass_through.clear(),
             Key::Secret => self.sandbox.secrets.clear(),
             Key::AllowPrivateHost => self.gateway.private_hosts.clear(),
@@ -220,6 +224,7 @@ impl Config {
             Key::ExcludeTools => self.server.selection.exclude.push(value.to_owned()),
             Key::ReadOnly => self.server.selection.read_only = truth(value)?,
             Key::AllowPath => self.server.opened.push(value.parse()?),
+            Key::AllowImage => self.server.images.push(value.parse()?),
             Key::MaxMemory => self.server.ceiling.memory = value.parse()?,
             Key::MaxCpus => self.server.ceiling.cpu_millis = cpu_millis(value)?,
             Key::MaxProcesses => self.server.ceiling.processes = number(value)?,

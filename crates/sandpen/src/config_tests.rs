@@ -76,6 +76,8 @@ fn values_that_cannot_work_are_refused() {
         (Key::Engine, "dokcer"),
         (Key::Image, "a b"),
         (Key::Pull, "always"),
+        (Key::AllowImage, "dir:/srv"),
+        (Key::AllowImage, "a*b"),
         (Key::Network, ""),
         (Key::Network, "none,a.example"),
         (Key::Network, "https://a.example"),
@@ -104,6 +106,14 @@ fn an_image_that_is_named_is_pulled_unless_that_is_forbidden() {
     assert_eq!((config.sandbox.image.to_string().as_str(), config.registries.pull), ("debian:12", Pull::Missing));
     let config = Config::resolve([file(&[(Key::Pull, "missing")]), variables(&[("SANDPEN_PULL", "never")])]).unwrap();
     assert_eq!(config.registries.pull, Pull::Never);
+}
+
+#[test]
+fn images_for_clients_are_those_of_the_last_place() {
+    let places = [file(&[(Key::AllowImage, "debian:12")]), variables(&[("SANDPEN_ALLOW_IMAGE", "python:*,tool:1")])];
+    let policy = crate::wiring::policy(&Config::resolve(places).unwrap()).unwrap();
+    assert_eq!(policy.images.iter().map(ToString::to_string).collect::<Vec<_>>(), ["python:*", "tool:1"]);
+    assert_eq!(Config::default().server.images, []);
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub fn policy(config: &Config) -> Result<Policy> {
     let defaults = Policy::default();
     Ok(Policy {
         image: sandbox.image.clone(),
+        images: server.images.clone(),
         limits,
         ceiling: Ceiling {
             cpu_millis: ceiling.cpu_millis.max(limits.cpu_millis),

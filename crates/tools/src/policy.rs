@@ -7,12 +7,15 @@ use sandbox::{
     SecretName,
 };
 
+use crate::image::ImagePattern;
 use crate::network::NetworkArgument;
 
 /// Decided once, when the server starts.
 #[derive(Clone, Debug)]
 pub struct Policy {
     pub image: Image,
+    /// Those that may be asked for besides it.
+    pub images: Vec<ImagePattern>,
     pub limits: Limits,
     pub ceiling: Ceiling,
     /// What a sandbox reaches that does not ask.
@@ -38,6 +41,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             image: Image::Host,
+            images: Vec::new(),
             limits: Limits::default(),
             ceiling: Ceiling::default(),
             network: Network::None,
@@ -53,6 +57,13 @@ impl Default for Policy {
             roots: Vec::new(),
         }
     }
+}
+
+/// What a call wants of a new sandbox; what it leaves out is as the operator set it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked<'a> {
+    pub image: Option<&'a str>,
+    pub network: Option<&'a NetworkArgument>,
 }
 
 /// What may be known of a secret: never its value.
@@ -117,15 +128,15 @@ impl Ceiling {
 }
 
 impl Policy {
-    /// A sandbox of this policy for a call that asks for this network, or does not ask.
-    pub fn spec(&self, owner: &Owner, network: Option<&NetworkArgument>) -> Result<SandboxSpec> {
-        let network = match network {
+    /// A sandbox of this policy.
+    pub fn spec(&self, owner: &Owner, asked: Asked<'_>) -> Result<SandboxSpec> {
+        let network = match asked.network {
             Some(asked) => self.ceiling.network.admit(asked.parse()?)?,
             None => self.network.clone(),
         };
         let within = self.secrets.iter().filter(|secret| secret.is_within(&network));
         Ok(SandboxSpec {
-            image: self.image.clone(),
+            image: self.image(asked.image)?,
             limits: self.limits,
             secrets: within.map(|secret| secret.name.clone()).collect(),
             network,
@@ -185,7 +196,8 @@ mod tests {
         };
         let given = |asked: Option<&str>| {
             let asked = asked.map(|text| NetworkArgument::Text(text.to_owned()));
-            let secrets = policy.spec(&Owner::local(), asked.as_ref()).unwrap().secrets;
+            let asked = Asked { network: asked.as_ref(), ..Asked::default() };
+            let secrets = policy.spec(&Owner::local(), asked).unwrap().secrets;
             secrets.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(given(None), "ONE");

@@ -67,6 +67,9 @@ struct Fault {
 }
 
 impl FakeHost {
+    /// The one image that it has under a name.
+    pub const IMAGE: &str = "fake:1";
+
     pub fn new() -> Self {
         Self::default()
     }
@@ -212,6 +215,7 @@ impl Engine for FakeEngine {
         match &spec.image {
             Image::Host => {}
             Image::Directory(path) | Image::Archive(path) if path.exists() => {}
+            Image::Named(name) if name.as_str() == FakeHost::IMAGE => {}
             Image::Directory(_) | Image::Archive(_) | Image::Named(_) => {
                 return Err(Error::not_found("there is no such image"));
             }

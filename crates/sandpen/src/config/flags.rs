@@ -198,6 +198,10 @@ pub struct ServerFlags {
     #[arg(long, value_name = "DIR[:ro]", value_hint = clap::ValueHint::DirPath)]
     allow_path: Vec<String>,
 
+    /// Let clients ask for this image, or for all that begin so: debian:12, python:*
+    #[arg(long, value_name = "NAME[*]")]
+    allow_image: Vec<String>,
+
     /// The most memory that a client may ask for [default: 4G]
     #[arg(long, value_name = "SIZE")]
     max_memory: Option<String>,
@@ -229,6 +233,7 @@ impl ServerFlags {
         push(written, Key::Tools, &self.tools);
         push(written, Key::ExcludeTools, &self.exclude_tools);
         push(written, Key::AllowPath, &self.allow_path);
+        push(written, Key::AllowImage, &self.allow_image);
         push(written, Key::MaxMemory, &self.max_memory);
         push(written, Key::MaxCpus, &self.max_cpus);
         push(written, Key::MaxProcesses, &self.max_processes);

@@ -71,6 +71,7 @@ keys! {
     ExcludeTools, "exclude_tools", List;
     ReadOnly, "read_only", One;
     AllowPath, "allow_path", List;
+    AllowImage, "allow_image", List;
     MaxMemory, "max_memory", One;
     MaxCpus, "max_cpus", One;
     MaxProcesses, "max_processes", One;

@@ -10,8 +10,9 @@ use serde::Deserialize;
 use super::list_sandboxes::SandboxObject;
 use crate::call::Call;
 use crate::content::Content;
+use crate::image;
 use crate::network::NetworkArgument;
-use crate::policy::Policy;
+use crate::policy::{Asked, Policy};
 use crate::select::Toolset;
 use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
@@ -33,6 +34,8 @@ struct Arguments {
     processes: Option<u32>,
     #[schemars(range(min = 1))]
     idle_timeout_s: Option<u32>,
+    /// The image to start from.
+    image: Option<String>,
     /// What it may reach.
     network: Option<NetworkArgument>,
     /// Ends after so many seconds, used or not. Default: no such end.
@@ -85,6 +88,7 @@ pub fn tool(policy: &Policy) -> Tool {
     let processes = limits.processes;
     tool.refine("processes", "description", format!("Processes and threads at once. Default {processes}."));
     tool.refine("processes", "maximum", ceiling.processes);
+    tool.refine("image", "description", image::argument(policy));
     tool.refine("network", "description", words::argument(policy));
     let idle = policy.lifetime.idle.as_secs();
     tool.refine("idle_timeout_s", "description", format!("Ends after so many seconds without use. Default {idle}."));
@@ -99,8 +103,9 @@ async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject
     };
     let value = SandboxObject::from(&sandbox);
     let text = format!(
-        "created sandbox {}; work directory {}; network: {}",
+        "created sandbox {}; image {}; work directory {}; network: {}",
         value.sandbox_id,
+        value.image,
         value.work_directory,
         words::shortened(&sandbox.network)
     );
@@ -119,7 +124,8 @@ fn spec(call: &Call, arguments: &Arguments) -> Result<SandboxSpec> {
         ..defaults
     };
     let seconds = |count: u32| Duration::from_secs(count.into());
-    let spec = policy.spec(&call.owner, arguments.network.as_ref())?;
+    let asked = Asked { image: arguments.image.as_deref(), network: arguments.network.as_ref() };
+    let spec = policy.spec(&call.owner, asked)?;
     Ok(SandboxSpec {
         limits: policy.ceiling.admit(limits)?,
         lifetime: Lifetime {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::target;
 use crate::call::Call;
 use crate::content::Content;
-use crate::policy::Policy;
+use crate::policy::{Asked, Policy};
 use crate::select::Toolset;
 use crate::tool::{Answer, Definition, Hints, Tool};
 
@@ -24,6 +24,10 @@ struct Arguments {
 struct Environment {
     engine: &'static str,
     image: String,
+    /// Names of others that can be asked for; * stands for any ending.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    allowed_images: Vec<String>,
     work_directory: String,
     languages: Vec<LanguageObject>,
     limits: LimitsObject,
@@ -110,6 +114,7 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
     let value = Environment {
         engine: call.service.capabilities().name,
         image: call.policy.image.shown().to_owned(),
+        allowed_images: call.policy.images.iter().map(ToString::to_string).collect(),
         work_directory: work_directory.to_string_lossy().into_owned(),
         languages: languages
             .into_iter()
@@ -142,7 +147,7 @@ async fn look(call: &Call, sandbox_id: Option<&str>) -> Result<(Network, Isolati
         let report = call.service.isolation(&call.owner, &sandbox.id).await?;
         return Ok((sandbox.network, report));
     }
-    let sandbox = call.service.create(&call.owner, call.policy.spec(&call.owner, None)?).await?;
+    let sandbox = call.service.create(&call.owner, call.policy.spec(&call.owner, Asked::default())?).await?;
     let report = call.service.isolation(&call.owner, &sandbox.id).await;
     call.service.stop(&call.owner, &sandbox.id).await?;
     Ok((sandbox.network, report?))
@@ -209,6 +214,10 @@ fn text(environment: &Environment) -> String {
     if !passed_through_env.is_empty() {
         let _ = writeln!(text, "variables of the server that code can read: {}", passed_through_env.join(", "));
     }
+    let _ = match environment.allowed_images.as_slice() {
+        [] => writeln!(text, "image: {}", environment.image),
+        others => writeln!(text, "image: {}; {} can be asked for", environment.image, others.join(", ")),
+    };
     let layers = environment.isolation.iter();
     let (on, other): (Vec<_>, Vec<_>) = layers.partition(|layer| layer.state == LayerState::On.as_str());
     let names = |layers: &[&LayerObject]| layers.iter().map(|layer| layer.layer).collect::<Vec<_>>().join(", ");

@@ -28,6 +28,8 @@ pub struct SandboxObject {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub state: String,
+    /// What it started from.
+    pub image: String,
     pub work_directory: String,
     pub cpus: f64,
     pub memory_mb: u64,
@@ -50,6 +52,7 @@ impl From<&SandboxInfo> for SandboxObject {
             sandbox_id: sandbox.id.to_string(),
             name: sandbox.name.as_ref().map(ToString::to_string),
             state: sandbox.state.as_str().to_owned(),
+            image: sandbox.image.shown().to_owned(),
             work_directory: sandbox.work_directory.to_string_lossy().into_owned(),
             cpus: f64::from(sandbox.limits.cpu_millis) / 1000.0,
             memory_mb: sandbox.limits.memory.bytes() >> 20,

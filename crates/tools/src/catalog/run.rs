@@ -9,8 +9,9 @@ use tokio::time::Instant;
 use super::target;
 use crate::call::Call;
 use crate::catalog::news::News;
+use crate::image;
 use crate::network::NetworkArgument;
-use crate::policy::Policy;
+use crate::policy::{Asked, Policy};
 use crate::results::{self, RunObject};
 use crate::tool::{Answer, Tool};
 use crate::words;
@@ -43,23 +44,24 @@ pub fn timeout(call: &Call, background: bool, timeout_s: Option<f64>) -> Result<
 }
 
 /// The sandbox that is named, or a fresh one that ends with the run; and its work directory.
-pub async fn place(
-    call: &Call,
-    sandbox_id: Option<&str>,
-    network: Option<&NetworkArgument>,
-) -> Result<(JobPlace, GuestPath)> {
+pub async fn place(call: &Call, sandbox_id: Option<&str>, asked: Asked<'_>) -> Result<(JobPlace, GuestPath)> {
     if let Some(id) = sandbox_id {
         let sandbox = target::sandbox(call, id).await?;
         // Somebody else may have made it, by the command line or through another server, with more than may be had here.
         call.policy.ceiling.network.admit(sandbox.network.clone())?;
-        if let Some(asked) = network.map(NetworkArgument::parse).transpose()?
+        if let Some(asked) = asked.network.map(NetworkArgument::parse).transpose()?
             && asked != sandbox.network
         {
             return Err(other_network(&sandbox, &asked));
         }
+        if let Some(image) = asked.image
+            && image != sandbox.image.shown()
+        {
+            return Err(other_image(&sandbox));
+        }
         return Ok((JobPlace::Existing(sandbox.id), sandbox.work_directory));
     }
-    let spec = call.policy.spec(&call.owner, network)?;
+    let spec = call.policy.spec(&call.owner, asked)?;
     let work_directory = spec.work_directory.clone();
     Ok((JobPlace::Fresh(Box::new(spec)), work_directory))
 }
@@ -70,8 +72,15 @@ fn other_network(sandbox: &SandboxInfo, asked: &Network) -> Error {
         .with_hint(format!("leave network out, or call create_sandbox with network \"{asked}\" and run there"))
 }
 
+fn other_image(sandbox: &SandboxInfo) -> Error {
+    let has = sandbox.image.shown();
+    Error::invalid_input(format!("a sandbox keeps the image that it was made from, and this one has {has}"))
+        .with_hint("leave image out, or call create_sandbox with that image and run there")
+}
+
 /// What every run can be given, with what that is here.
 pub fn refine(tool: &mut Tool, policy: &Policy) {
+    tool.refine("image", "description", format!("{} Leave it out with sandbox_id.", image::argument(policy)));
     let network = format!(
         "{} Leave it out with sandbox_id: a sandbox keeps the network that it was created with.",
         words::argument(policy)

@@ -11,7 +11,7 @@ use super::run::{self, Waiting};
 use super::write_file::Encoding;
 use crate::call::Call;
 use crate::network::NetworkArgument;
-use crate::policy::Policy;
+use crate::policy::{Asked, Policy};
 use crate::results::RunObject;
 use crate::select::Toolset;
 use crate::text;
@@ -41,6 +41,8 @@ struct Arguments {
     env: BTreeMap<String, String>,
     /// The directory to run in, when not the work directory.
     cwd: Option<String>,
+    /// The image to start from.
+    image: Option<String>,
     /// What the run may reach.
     network: Option<NetworkArgument>,
     /// Seconds until the run is killed.
@@ -106,8 +108,8 @@ pub fn tool(policy: &Policy) -> Tool {
 
 async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
-    let (place, work_directory) =
-        run::place(&call, arguments.sandbox_id.as_deref(), arguments.network.as_ref()).await?;
+    let asked = Asked { image: arguments.image.as_deref(), network: arguments.network.as_ref() };
+    let (place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref(), asked).await?;
     let resolve = |path: &String| GuestPath::resolve(&work_directory, path.as_bytes());
     let code = RunCode {
         arguments: arguments.args,

@@ -11,7 +11,7 @@ use super::run::{self, Waiting};
 use super::run_code::FileArgument;
 use crate::call::Call;
 use crate::network::NetworkArgument;
-use crate::policy::Policy;
+use crate::policy::{Asked, Policy};
 use crate::results::RunObject;
 use crate::select::Toolset;
 use crate::tool::{Answer, Definition, Hints, Tool};
@@ -38,6 +38,8 @@ struct Arguments {
     /// Environment variables for the program.
     #[serde(default)]
     env: BTreeMap<String, String>,
+    /// The image to start from.
+    image: Option<String>,
     /// What the run may reach.
     network: Option<NetworkArgument>,
     /// Seconds until the run is killed.
@@ -86,8 +88,8 @@ async fn run_command(call: Call, arguments: Arguments) -> Result<Answer<RunObjec
                 .with_hint("give a shell command line in command, or a program and its arguments in argv"));
         }
     };
-    let (place, work_directory) =
-        run::place(&call, arguments.sandbox_id.as_deref(), arguments.network.as_ref()).await?;
+    let asked = Asked { image: arguments.image.as_deref(), network: arguments.network.as_ref() };
+    let (place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref(), asked).await?;
     let resolve = |path: &String| GuestPath::resolve(&work_directory, path.as_bytes());
     command.environment = environment(&arguments.env)?;
     command.work_directory = arguments.cwd.as_ref().map(resolve).transpose()?;

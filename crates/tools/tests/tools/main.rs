@@ -3,6 +3,7 @@
 mod catalog;
 mod files;
 mod generated;
+mod images;
 mod network;
 mod owners;
 mod reading;
