@@ -14,6 +14,7 @@ pub mod log;
 pub mod mcp;
 pub mod outcome;
 pub mod output;
+pub mod pulls;
 pub mod suggest;
 pub mod table;
 pub mod time;

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use support::client::Client;
 use support::{Done, World, sandboxes_work};
 
 /// A root tree in an archive, as `tar` makes it.
@@ -193,6 +194,23 @@ fn an_image_that_is_not_here_is_pulled_for_a_sandbox() {
 
     let run = ["run", "bash", READ_MOTD, "--image", &name, "--insecure-registry", &host];
     other.run(&run).expect(0, "from the image\n").says(&format!("pulled {name} ("));
+    let allowed = ["--allow-image", &format!("{host}/team/*"), "--insecure-registry", &host];
+    let asked = json!({ "language": "bash", "code": READ_MOTD, "image": name });
+    let third = World::new();
+    let mut client = Client::hello(&third, &allowed, "2025-11-25");
+    let denied = client.call("run_code", json!({ "language": "bash", "code": "true", "image": "tool:1" }));
+    assert!(denied.to_string().contains("(denied)"), "{denied}");
+    let params = json!({ "name": "run_code", "arguments": asked, "_meta": { "progressToken": "p" } });
+    let id = client.begin("tools/call", params);
+    let told = client.next();
+    assert!(told["params"]["message"].as_str().unwrap().contains(&format!("the image {name}")), "{told}");
+    let answer = client.answer(&id);
+    assert_eq!(answer["result"]["structuredContent"]["stdout"], "from the image\n", "{answer}");
+    let never = World::new();
+    let mut client = Client::hello(&never, &[&allowed[..], &["--pull", "never"]].concat(), "2025-11-25");
+    let absent = client.call("run_code", asked);
+    assert!(absent.to_string().contains(&format!("sandpen image pull {name}")), "{absent}");
+
     drop(registry);
     let again = other.run(&run).expect(0, "from the image\n");
     assert_eq!(again.stderr, "", "it is here now");

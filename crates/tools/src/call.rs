@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sandbox::{Files, GuestPath, Limits, Owner, Result, SandboxService};
+use sandbox::{Files, GuestPath, ImageName, Limits, Owner, Result, SandboxService};
 use tokio_util::sync::CancellationToken;
 
 use crate::policy::Policy;
@@ -16,6 +16,8 @@ pub struct Call {
     pub owner: Owner,
     pub policy: Arc<Policy>,
     pub host_files: Option<Arc<dyn HostFiles>>,
+    /// Without it only images are started from that are there.
+    pub images: Option<Arc<dyn ImageSource>>,
     pub progress: Arc<dyn Progress>,
     /// The caller no longer wants an answer: what the call started is to be ended.
     pub cancelled: CancellationToken,
@@ -49,6 +51,13 @@ pub trait HostFiles: Send + Sync {
 
     /// At most what `limits` let a sandbox hold: a sparse file claims any size it likes.
     async fn copy_out(&self, files: &dyn Files, guest: &GuestPath, host: &str, limits: Limits) -> Result<Copied>;
+}
+
+/// Fetches images that are not there.
+#[async_trait]
+pub trait ImageSource: Send + Sync {
+    /// Returns when there is an image of this name. It is fetched on even when nobody waits for it any more.
+    async fn provide(&self, name: &ImageName, progress: &Arc<dyn Progress>) -> Result<()>;
 }
 
 /// What a copy came to.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use sandbox::{Error, Image, ImageName, Result};
 
+use crate::call::Call;
 use crate::policy::Policy;
 
 /// Longer lists are cut where they stand in every conversation.
@@ -78,6 +79,19 @@ impl Policy {
             return Ok(image);
         }
         Err(Error::denied(format!("the image {image} is not among those of this server")).with_hint(allowed(self)))
+    }
+}
+
+/// Has an image fetched that is not there, for as long as calls wait for runs.
+pub async fn provide(call: &Call, image: &Image) -> Result<()> {
+    let (Image::Named(name), Some(source)) = (image, &call.images) else { return Ok(()) };
+    tokio::select! {
+        provided = source.provide(name, &call.progress) => provided,
+        () = call.cancelled.cancelled() => Err(Error::unavailable("the request was cancelled")),
+        () = tokio::time::sleep(call.policy.wait) => {
+            Err(Error::unavailable(format!("the image {name} is being fetched, which takes a while"))
+                .with_hint("make the same call again: the image is fetched on meanwhile"))
+        }
     }
 }
 

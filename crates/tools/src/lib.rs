@@ -23,7 +23,7 @@ mod text;
 mod uri;
 mod words;
 
-pub use call::{Call, Copied, HostFiles, Progress, Silent};
+pub use call::{Call, Copied, HostFiles, ImageSource, Progress, Silent};
 pub use catalog::Catalog;
 pub use content::{Content, Output, ResourceLink};
 pub use error::tell;

@@ -146,6 +146,11 @@ impl Policy {
         })
     }
 
+    /// Whether a call can lead beyond the sandboxes: to hosts, or to a registry for its image.
+    pub fn reaches_out(&self) -> bool {
+        !self.ceiling.network.is_none() || !self.images.is_empty()
+    }
+
     pub fn timeout(&self, seconds: Option<f64>) -> Result<Duration> {
         let Some(seconds) = seconds else { return Ok(self.timeout) };
         let longest = self.longest_timeout.as_secs();

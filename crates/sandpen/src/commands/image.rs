@@ -117,7 +117,7 @@ fn open_store(config: &Config) -> Result<Arc<Store>> {
     Ok(Arc::new(store))
 }
 
-fn settings(config: &Config) -> Result<Settings> {
+pub fn settings(config: &Config) -> Result<Settings> {
     Ok(Settings {
         insecure: config.registries.insecure.clone(),
         mirrors: config.registries.mirrors.clone(),
@@ -127,7 +127,7 @@ fn settings(config: &Config) -> Result<Settings> {
     })
 }
 
-fn reference(text: &str) -> Result<Reference> {
+pub fn reference(text: &str) -> Result<Reference> {
     text.parse().map_err(image_error)
 }
 
@@ -163,7 +163,7 @@ fn work<T: Send + 'static>(
 }
 
 /// What went wrong with an image, in the words of the command line.
-fn image_error(error: ImageError) -> Error {
+pub fn image_error(error: ImageError) -> Error {
     match &error {
         ImageError::Refused(what) => Error::invalid_input(format!("the image is refused: {what}")),
         ImageError::LimitExceeded(what) => Error::limit_exceeded(format!("the image is too large: {what}")),

@@ -256,6 +256,9 @@ pub struct ServingFlags {
     sandbox: SandboxFlags,
 
     #[command(flatten)]
+    pull: PullFlags,
+
+    #[command(flatten)]
     lifetime: LifetimeFlags,
 
     #[command(flatten)]
@@ -272,6 +275,7 @@ impl ServingFlags {
     pub fn write_to(&self, written: &mut Written) {
         self.server.write_to(written);
         self.sandbox.write_to(written);
+        self.pull.write_to(written);
         self.lifetime.write_to(written);
         self.timeout.write_to(written);
         self.env.write_to(written);

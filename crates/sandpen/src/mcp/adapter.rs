@@ -16,7 +16,7 @@ use rmcp::{RoleServer, ServerHandler};
 use sandbox::{Error, Owner, SandboxService};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use tools::{Call, Catalog, HostFiles, Policy, Silent, Toolset, instructions, prompts, resources};
+use tools::{Call, Catalog, HostFiles, ImageSource, Policy, Silent, Toolset, instructions, prompts, resources};
 
 use super::answer::{self, Labels};
 use super::era::Era;
@@ -50,6 +50,7 @@ pub struct Parts {
     pub catalog: Catalog,
     pub policy: Arc<Policy>,
     pub host_files: Option<Arc<dyn HostFiles>>,
+    pub images: Option<Arc<dyn ImageSource>>,
     pub callers: Callers,
 }
 
@@ -97,12 +98,13 @@ impl Adapter {
     }
 
     fn call(&self, context: &RequestContext<RoleServer>) -> Result<Call, ErrorData> {
-        let Parts { service, policy, host_files, .. } = self.parts();
+        let Parts { service, policy, host_files, images, .. } = self.parts();
         Ok(Call {
             service: service.clone(),
             owner: self.owner(context)?,
             policy: policy.clone(),
             host_files: host_files.clone(),
+            images: images.clone(),
             progress: Arc::new(Silent),
             cancelled: context.ct.clone(),
         })

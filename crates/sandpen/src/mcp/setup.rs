@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use sandbox::Result;
-use tools::{Catalog, HostFiles, Policy};
+use tools::{Catalog, HostFiles, ImageSource, Policy};
 
 use super::adapter::{Adapter, Callers, Parts};
-use crate::config::Config;
+use crate::config::{Config, EngineChoice, Pull};
+use crate::pulls::Pulls;
 use crate::transfer::roots::Roots;
 use crate::wiring::{self, Outlet};
 
@@ -22,6 +23,10 @@ pub async fn adapter(config: &Config, outlet: &Outlet, callers: Callers) -> Resu
         [] => None,
         opened => Some(Arc::new(Roots::open(opened)?)),
     };
+    let images: Option<Arc<dyn ImageSource>> = match (config.engine, config.registries.pull) {
+        (EngineChoice::Native, Pull::Missing) => Some(Arc::new(Pulls::new(config)?)),
+        (EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes, _) | (_, Pull::Never) => None,
+    };
     let service = wiring::server_service(config, outlet).await?;
-    Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, callers }))
+    Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, images, callers }))
 }

@@ -62,12 +62,7 @@ pub fn tool(policy: &Policy) -> Tool {
         title: "Create a sandbox",
         description,
         toolset: Toolset::Sandboxes,
-        hints: Hints {
-            read_only: false,
-            destructive: false,
-            idempotent: false,
-            open_world: !policy.ceiling.network.is_none(),
-        },
+        hints: Hints { read_only: false, destructive: false, idempotent: false, open_world: policy.reaches_out() },
     };
     let mut tool = Tool::new(definition, create);
     let (limits, ceiling) = (policy.limits, &policy.ceiling);
@@ -97,6 +92,7 @@ pub fn tool(policy: &Policy) -> Tool {
 
 async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject>> {
     let spec = spec(&call, &arguments)?;
+    image::provide(&call, &spec.image).await?;
     let sandbox = tokio::select! {
         created = call.service.create(&call.owner, spec) => created?,
         () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::target;
 use crate::call::Call;
 use crate::content::Content;
+use crate::image;
 use crate::policy::{Asked, Policy};
 use crate::select::Toolset;
 use crate::tool::{Answer, Definition, Hints, Tool};
@@ -108,6 +109,7 @@ pub fn tool() -> Tool {
 }
 
 async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment>> {
+    image::provide(&call, &call.policy.image).await?;
     let (allowed, isolation) = look(&call, arguments.sandbox_id.as_deref()).await?;
     let languages = call.service.languages(&call.owner, &call.policy.image).await?;
     let work_directory = SandboxSpec::new(call.owner.clone()).work_directory;

@@ -62,6 +62,7 @@ pub async fn place(call: &Call, sandbox_id: Option<&str>, asked: Asked<'_>) -> R
         return Ok((JobPlace::Existing(sandbox.id), sandbox.work_directory));
     }
     let spec = call.policy.spec(&call.owner, asked)?;
+    image::provide(call, &spec.image).await?;
     let work_directory = spec.work_directory.clone();
     Ok((JobPlace::Fresh(Box::new(spec)), work_directory))
 }

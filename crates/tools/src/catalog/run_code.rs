@@ -93,12 +93,7 @@ pub fn tool(policy: &Policy) -> Tool {
         title: "Run code",
         description,
         toolset: Toolset::Run,
-        hints: Hints {
-            read_only: false,
-            destructive: true,
-            idempotent: false,
-            open_world: !policy.ceiling.network.is_none(),
-        },
+        hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: policy.reaches_out() },
     };
     let mut tool = Tool::new(definition, run_code);
     tool.refine("language", "enum", policy.languages.clone());

@@ -65,12 +65,7 @@ pub fn tool(policy: &Policy) -> Tool {
             words::network(policy)
         ),
         toolset: Toolset::Run,
-        hints: Hints {
-            read_only: false,
-            destructive: true,
-            idempotent: false,
-            open_world: !policy.ceiling.network.is_none(),
-        },
+        hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: policy.reaches_out() },
     };
     let mut tool = Tool::new(definition, run_command);
     run::refine(&mut tool, policy);

@@ -84,6 +84,7 @@ fn the_words_follow_the_policy() {
         for name in ["run_code", "run_command", "create_sandbox"] {
             let argument = &catalog.find(name).unwrap().input_schema["properties"]["image"];
             assert_eq!(argument["type"], "string", "{name}");
+            assert_eq!(catalog.find(name).unwrap().hints.open_world, !images.is_empty(), "{name}");
             assert!(argument["description"].as_str().unwrap().contains(part), "{name}: {argument}");
         }
     }

@@ -39,6 +39,7 @@ impl World {
             owner,
             policy: Arc::clone(&self.policy),
             host_files: None,
+            images: None,
             progress: Arc::new(Silent),
             cancelled: tokio_util::sync::CancellationToken::new(),
         }
