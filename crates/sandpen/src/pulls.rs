@@ -8,8 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use images::registry::{self, Settings};
-use images::{Reference, Step, Store, Work};
+use images::{Reference, Step, Store, Work, registry};
 use sandbox::{ByteSize, Error, ImageName, Result};
 use tokio::sync::{Mutex as Turn, Semaphore};
 use tools::{ImageSource, Progress};
@@ -28,7 +27,8 @@ const WORTH_A_WORD: u64 = 16 << 20;
 
 pub struct Pulls {
     directory: PathBuf,
-    settings: Settings,
+    /// How registries are reached is looked up when one is: a proxy that makes no sense is no matter before.
+    config: Config,
     at_once: Arc<Semaphore>,
     /// Whoever wants an image that is under way waits for it and does not fetch it twice.
     turns: Mutex<HashMap<Reference, Arc<Turn<()>>>>,
@@ -38,7 +38,7 @@ impl Pulls {
     pub fn new(config: &Config) -> Result<Self> {
         Ok(Self {
             directory: config.state_dir()?.join("images"),
-            settings: settings(config)?,
+            config: config.clone(),
             at_once: Arc::new(Semaphore::new(AT_ONCE)),
             turns: Mutex::default(),
         })
@@ -67,6 +67,7 @@ impl ImageSource for Pulls {
         if self.is_here(&name)? {
             return Ok(());
         }
+        let settings = settings(&self.config)?;
         let turn = self.turn(&name).lock_owned().await;
         if self.is_here(&name)? {
             return Ok(());
@@ -75,7 +76,7 @@ impl ImageSource for Pulls {
         let permit = self.at_once.clone().acquire_owned().await;
         let news = News::new(&name, progress);
         let work = Work { progress: Arc::new(news), ..Work::default() };
-        let (cancel, directory, settings) = (work.cancel.clone(), self.directory.clone(), self.settings.clone());
+        let (cancel, directory) = (work.cancel.clone(), self.directory.clone());
         let mut working = tokio::task::spawn_blocking(move || {
             let store = Arc::new(Store::open(&directory)?);
             store.sweep()?;
