@@ -55,11 +55,15 @@ pub fn keep(tree: &Path) {
 
 fn collect(places: &Places) {
     for store in [&places.images, &places.host].into_iter().filter(|store| store.is_dir()) {
-        // Of images, what lost its name while a sandbox used it.
-        let swept = images::Store::open(store).and_then(|store| store.sweep().and_then(|()| store.collect()));
-        if let Err(error) = swept {
-            tracing::debug!(?error, "unfinished and unused trees stay in the store");
+        if let Err(error) = images::Store::open(store).and_then(|store| store.sweep()) {
+            tracing::debug!(?error, "unfinished trees stay in the store");
         }
+    }
+    // What lost its name while a sandbox used it.
+    if places.images.is_dir()
+        && let Err(error) = images::Store::open(&places.images).and_then(|store| store.collect())
+    {
+        tracing::debug!(?error, "unused layers stay in the store");
     }
     let kept = [places.skeletons.clone(), places.host.join("roots"), places.programs.clone()];
     let old: Vec<PathBuf> = kept.iter().flat_map(|directory| old_trees(directory)).collect();

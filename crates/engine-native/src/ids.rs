@@ -64,10 +64,16 @@ impl Pool {
                 let extents = |first: u32, own: u32, caller: u32| {
                     let first = first + slot * SUBORDINATE_RANGE;
                     let extent = |(inside, outside)| Extent { inside, outside, count: 1 };
-                    let fixed = [keeper.id(), NOBODY];
-                    let others = (own != ROOT && !fixed.contains(&own)).then_some(own);
+                    let others = (own != ROOT && own != NOBODY && own != keeper.id()).then_some(own);
                     let root = (keeper == Keeper::Apart).then_some((ROOT, caller));
-                    fixed.into_iter().chain(others).zip(first..).chain(root).map(extent).collect()
+                    [keeper.id()]
+                        .into_iter()
+                        .chain(others)
+                        .chain([NOBODY])
+                        .zip(first..)
+                        .chain(root)
+                        .map(extent)
+                        .collect()
                 };
                 (extents(first_user, user.id, caller.id), extents(first_group, user.group, caller.group))
             }
@@ -153,8 +159,8 @@ mod tests {
         let (users, groups) = pool.maps(0, User::SANDBOX, Keeper::Apart, CALLER);
         let outside =
             |extents: &[Extent]| -> Vec<(u32, u32)> { extents.iter().map(|e| (e.inside, e.outside)).collect() };
-        assert_eq!(outside(&users), [(Keeper::APART, 100), (NOBODY, 101), (1000, 102), (ROOT, 7)]);
-        assert_eq!(outside(&groups), [(Keeper::APART, 200), (NOBODY, 201), (1000, 202), (ROOT, 8)]);
+        assert_eq!(outside(&users), [(Keeper::APART, 100), (1000, 101), (NOBODY, 102), (ROOT, 7)]);
+        assert_eq!(outside(&groups), [(Keeper::APART, 200), (1000, 201), (NOBODY, 202), (ROOT, 8)]);
         assert!(!maps(pool, 0, User::SANDBOX).0.iter().any(|extent| extent.outside == CALLER.id));
     }
 
