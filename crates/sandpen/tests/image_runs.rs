@@ -50,7 +50,7 @@ fn what_an_image_lacks_is_told_by_its_name() {
     let done = world.run(&["run", "--image", "tool:1", "ruby", "puts 1"]);
     assert_ne!(done.code, Some(0));
     assert!(done.stderr.contains("Ruby is not in this sandbox's image"), "{}", done.stderr);
-    let done = world.run(&["run", "--image", "tool:2", "bash", "true"]);
+    let done = world.run(&["run", "--image", "tool:2", "--pull", "never", "bash", "true"]);
     assert_ne!(done.code, Some(0));
     assert!(done.stderr.contains("there is no image tool:2 here"), "{}", done.stderr);
     assert!(done.stderr.contains("sandpen image pull tool:2"), "{}", done.stderr);
