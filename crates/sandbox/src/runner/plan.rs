@@ -7,6 +7,7 @@ use super::{Place, RunCode, Runner};
 use crate::error::{Error, Result};
 use crate::exec::{ExecRequest, TerminalSize};
 use crate::id::SandboxId;
+use crate::image::Image;
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
@@ -115,11 +116,15 @@ impl Step {
     }
 
     /// None of the ways exists in the sandbox.
-    pub fn missing(&self) -> Error {
+    pub fn missing(&self, image: &Image) -> Error {
         let error = Error::unsupported(format!("{} is not in this sandbox's image", self.title));
-        match &self.remedy {
-            Some(remedy) => error.with_hint(remedy),
-            None => error,
+        match (image, &self.remedy) {
+            (Image::Host, Some(remedy)) => error.with_hint(remedy),
+            (Image::Host, None) => error,
+            // What is installed on the host is not in there.
+            (Image::Directory(_) | Image::Archive(_) | Image::Named(_), _) => {
+                error.with_hint("use an image that has it")
+            }
         }
     }
 }
@@ -181,10 +186,12 @@ mod tests {
 
     #[test]
     fn a_missing_language_says_what_to_install() {
-        let error = plan("ruby", &[]).run.missing();
+        let error = plan("ruby", &[]).run.missing(&Image::Host);
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         let hint = error.hint().unwrap();
         assert!(hint.starts_with("install it on the host (") && hint.contains("apt: ruby"), "{hint}");
-        assert!(!hint.contains("image"), "no engine can fetch one: {hint}");
+        assert!(!hint.contains("image"), "the host is what it lacks: {hint}");
+        let image = Image::Archive("/root.tar".into());
+        assert_eq!(plan("ruby", &[]).run.missing(&image).hint(), Some("use an image that has it"));
     }
 }

@@ -65,7 +65,7 @@ async fn survey(core: &Arc<Core>, sandbox: &SandboxInfo) -> Result<Vec<Language>
         keep(&mut versions, Some(answer))?;
     }
     let languages = runners.into_iter().zip(versions).map(|(runner, version)| Language {
-        remedy: if version.is_none() { runner.remedy() } else { None },
+        remedy: if version.is_none() && sandbox.image == Image::Host { runner.remedy() } else { None },
         name: runner.name,
         title: runner.title,
         version,

@@ -143,7 +143,7 @@ impl Core {
                 started => return started,
             }
         }
-        Err(step.missing())
+        Err(step.missing(&info.image))
     }
 
     /// Asked once per image: what an image has does not change.
