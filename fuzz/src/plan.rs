@@ -57,7 +57,6 @@ pub fn plan(data: &[u8]) {
         places: &places,
         walls: &walls,
         single_id: shape & 8 == 8,
-        own_files: shape & 16 == 16,
         socket: PathBuf::from("/socket"),
     };
     let plan = inside::plan(&request);

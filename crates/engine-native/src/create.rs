@@ -14,7 +14,6 @@ use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
 use crate::client::{Asked, AskedSockets, Fate, Launcher};
 use crate::engine::Shared;
-use crate::ids::Pool;
 use crate::image::Hold;
 use crate::jail::Failure;
 use crate::launcher::Wanted;
@@ -118,7 +117,6 @@ impl Shared {
             places: &places,
             walls: &walls,
             single_id: self.host.pool.is_none(),
-            own_files: matches!(self.host.pool, Some(Pool::Subordinate { .. })),
             socket: socket.clone(),
         });
         let persistent = spec.persistence == Persistence::Persistent;

@@ -13,7 +13,6 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
 use crate::image::User;
-use crate::plan::Keeper;
 
 /// Ids inside a sandbox that have someone behind them.
 const ROOT: u32 = 0;
@@ -52,30 +51,21 @@ impl Pool {
         }
     }
 
-    /// The maps of one slot: users, groups. Where ids are few, process 1, programs' user and nobody have one each. `caller`
-    /// is root of the sandbox if process 1 is not.
-    pub fn maps(self, slot: u32, user: User, keeper: Keeper, caller: User) -> (Vec<Extent>, Vec<Extent>) {
+    /// The maps of one slot: users, groups. Where ids are few, root, programs' user and nobody have one each.
+    pub fn maps(self, slot: u32, user: User) -> (Vec<Extent>, Vec<Extent>) {
         match self {
             Self::System => {
                 let all = Extent { inside: 0, outside: SYSTEM_FIRST + slot * SYSTEM_RANGE, count: SYSTEM_RANGE };
                 (vec![all], vec![all])
             }
             Self::Subordinate { first_user, first_group, .. } => {
-                let extents = |first: u32, own: u32, caller: u32| {
+                let extents = |first: u32, own: u32| {
                     let first = first + slot * SUBORDINATE_RANGE;
-                    let extent = |(inside, outside)| Extent { inside, outside, count: 1 };
-                    let others = (own != ROOT && own != NOBODY && own != keeper.id()).then_some(own);
-                    let root = (keeper == Keeper::Apart).then_some((ROOT, caller));
-                    [keeper.id()]
-                        .into_iter()
-                        .chain(others)
-                        .chain([NOBODY])
-                        .zip(first..)
-                        .chain(root)
-                        .map(extent)
-                        .collect()
+                    let own = (own != ROOT && own != NOBODY).then_some(own);
+                    let inside = [ROOT].into_iter().chain(own).chain([NOBODY]);
+                    inside.zip(first..).map(|(inside, outside)| Extent { inside, outside, count: 1 }).collect()
                 };
-                (extents(first_user, user.id, caller.id), extents(first_group, user.group, caller.group))
+                (extents(first_user, user.id), extents(first_group, user.group))
             }
         }
     }
@@ -124,17 +114,11 @@ pub fn subordinate(subuid: &str, subgid: &str, name: &str, uid: u32) -> Option<P
 mod tests {
     use super::*;
 
-    const CALLER: User = User { id: 7, group: 8 };
-
-    fn maps(pool: Pool, slot: u32, user: User) -> (Vec<Extent>, Vec<Extent>) {
-        pool.maps(slot, user, Keeper::Root, CALLER)
-    }
-
     #[test]
     fn slots_never_overlap() {
         for pool in [Pool::System, Pool::Subordinate { first_user: 100_000, first_group: 200_000, count: 65_536 }] {
-            let end = |slot: u32| maps(pool, slot, User::SANDBOX).0.iter().map(|e| e.outside + e.count).max().unwrap();
-            let start = |slot: u32| maps(pool, slot, User::SANDBOX).0.iter().map(|e| e.outside).min().unwrap();
+            let end = |slot: u32| pool.maps(slot, User::SANDBOX).0.iter().map(|e| e.outside + e.count).max().unwrap();
+            let start = |slot: u32| pool.maps(slot, User::SANDBOX).0.iter().map(|e| e.outside).min().unwrap();
             for slot in 0..pool.slots() - 1 {
                 assert!(end(slot) <= start(slot + 1), "{pool:?} slot {slot}");
             }
@@ -146,22 +130,11 @@ mod tests {
     fn no_id_is_mapped_twice() {
         let pool = Pool::Subordinate { first_user: 100, first_group: 200, count: 8 };
         for (id, group, users, groups) in [(1000, 1000, 3, 3), (NOBODY, ROOT, 2, 2), (33, NOBODY, 3, 2)] {
-            let maps = maps(pool, 0, User { id, group });
+            let maps = pool.maps(0, User { id, group });
             assert_eq!((maps.0.len(), maps.1.len()), (users, groups), "{id}:{group}");
             assert!(maps.0.iter().any(|extent| extent.inside == id));
             assert!(maps.1.iter().any(|extent| extent.inside == group));
         }
-    }
-
-    #[test]
-    fn the_caller_is_root_where_process_1_is_not() {
-        let pool = Pool::Subordinate { first_user: 100, first_group: 200, count: 8 };
-        let (users, groups) = pool.maps(0, User::SANDBOX, Keeper::Apart, CALLER);
-        let outside =
-            |extents: &[Extent]| -> Vec<(u32, u32)> { extents.iter().map(|e| (e.inside, e.outside)).collect() };
-        assert_eq!(outside(&users), [(Keeper::APART, 100), (1000, 101), (NOBODY, 102), (ROOT, 7)]);
-        assert_eq!(outside(&groups), [(Keeper::APART, 200), (1000, 201), (NOBODY, 202), (ROOT, 8)]);
-        assert!(!maps(pool, 0, User::SANDBOX).0.iter().any(|extent| extent.outside == CALLER.id));
     }
 
     #[test]

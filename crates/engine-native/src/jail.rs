@@ -20,7 +20,7 @@ use rustix::fs::{Gid, Mode, OFlags, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::Program;
-use crate::plan::{Identity, Init, Keeper, Plan, Resource};
+use crate::plan::{Identity, Init, Plan, Resource};
 use crate::seccomp;
 use crate::syscall;
 use crate::wire::{INIT_CHANNEL, INIT_IMAGE, INIT_LOCK};
@@ -45,7 +45,6 @@ const STEPS: &[(&str, Step)] = &[
     ("descriptors", Jail::descriptors),
     ("no-new-privileges", Jail::no_new_privileges),
     ("landlock", Jail::landlock),
-    ("leave-root", Jail::leave_root),
     ("seccomp", Jail::seccomp),
     ("capabilities", Jail::capabilities),
     ("start-init", Jail::start_init),
@@ -260,14 +259,6 @@ impl Jail {
         let Some(landlock) = &self.plan.landlock else { return Ok(()) };
         let init = self.held.init.is_file.then(|| self.held.init.descriptor.as_fd());
         privileges::restrict_files(landlock, init)
-    }
-
-    /// What is left to do needs capabilities, and no longer root's files.
-    fn leave_root(&mut self) -> Result<(), StepError> {
-        match self.plan.keeper {
-            Keeper::Root => Ok(()),
-            Keeper::Apart => privileges::change_user(Keeper::APART),
-        }
     }
 
     fn seccomp(&mut self) -> Result<(), StepError> {

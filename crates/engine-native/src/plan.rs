@@ -23,8 +23,6 @@ pub struct Plan {
     pub identity: Identity,
     /// Whom programs run as, inside.
     pub user: User,
-    /// Whom process 1 runs as, inside.
-    pub keeper: Keeper,
     pub cgroups: Vec<Leaf>,
     /// Trees of the host that mounts refer to by index. Opened with the rights of whoever runs the engine, before the
     /// change to the sandbox's ids, because a directory on the way to one may be closed to those.
@@ -53,28 +51,6 @@ pub enum Identity {
     Single,
     /// No user namespace at all.
     Host,
-}
-
-/// Whom process 1 runs as.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Keeper {
-    /// Root of the sandbox, which is an id of its own like the others.
-    Root,
-    /// An id of its own, because root of the sandbox is whoever runs the engine: an image's files belong to an ordinary user
-    /// who unpacked it, and must belong to somebody inside to be changed there. Nothing that runs has that id.
-    Apart,
-}
-
-impl Keeper {
-    /// Far from the users of images, and not the last, which is nobody.
-    pub const APART: u32 = 65533;
-
-    pub fn id(self) -> u32 {
-        match self {
-            Self::Root => 0,
-            Self::Apart => Self::APART,
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,8 +87,6 @@ pub enum Mount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DirectoryOwner {
     Root,
-    /// Process 1.
-    Keeper,
     User,
 }
 
@@ -156,8 +130,6 @@ pub struct Request<'a> {
     /// The layers to build; a layer that is not in here will be missing and reported so.
     pub walls: &'a BTreeSet<Layer>,
     pub single_id: bool,
-    /// Whether files of an image belong to whoever runs the engine, and no mount can change that.
-    pub own_files: bool,
     pub socket: PathBuf,
 }
 
@@ -239,7 +211,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         mounts.push(Mount::Bind { source: source(PathBuf::from("/")), target: "/mnt".to_owned() });
     }
     // Closed to the sandbox's user: process 1 keeps the output of detached commands there.
-    mounts.push(Mount::Writable { target: "/run".to_owned(), mode: 0o700, owner: DirectoryOwner::Keeper });
+    mounts.push(Mount::Writable { target: "/run".to_owned(), mode: 0o700, owner: DirectoryOwner::Root });
     mounts.push(Mount::Writable { target: "/tmp".to_owned(), mode: 0o1777, owner: DirectoryOwner::Root });
     mounts.push(Mount::Writable { target: home.clone(), mode: 0o755, owner: DirectoryOwner::User });
     mounts.push(Mount::Writable { target: work_directory.clone(), mode: 0o755, owner: DirectoryOwner::User });
@@ -268,10 +240,6 @@ pub fn plan(request: &Request<'_>) -> Plan {
             (true, false) => Identity::SharedRange,
         },
         user: request.root.user,
-        keeper: match request.own_files && has(Layer::UserNamespace) && !request.root.lowers.is_empty() {
-            true => Keeper::Apart,
-            false => Keeper::Root,
-        },
         cgroups: cgroup::leaves(request.places, request.instance, request.id.as_str(), &limits),
         sources,
         root,

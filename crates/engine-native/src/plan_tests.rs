@@ -33,7 +33,6 @@ fn make(spec: &SandboxSpec, lower: Option<&str>, without: &[Layer], single_id: b
         places: &places,
         walls: &Layer::ALL.iter().copied().filter(|layer| !without.contains(layer)).collect(),
         single_id,
-        own_files: false,
         socket: PathBuf::from("/run/sandpen/sockets/sb-23456789abcdefgh"),
     })
 }

@@ -162,13 +162,8 @@ impl Jail {
     fn writable_directory(&self, name: &str, mode: u32, owner: DirectoryOwner) -> Result<OwnedFd, StepError> {
         let scratch = self.scratch.as_ref().ok_or(Errno::BADF)?;
         rustix::fs::mkdirat(scratch, name, Mode::from_raw_mode(mode))?;
-        let (user, group) = match owner {
-            DirectoryOwner::Root => (0, 0),
-            DirectoryOwner::Keeper => (self.plan.keeper.id(), self.plan.keeper.id()),
-            DirectoryOwner::User => (self.plan.user.id, self.plan.user.group),
-        };
-        if (user, group) != (0, 0) {
-            let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
+        if owner == DirectoryOwner::User {
+            let (user, group) = (Uid::from_raw(self.plan.user.id), Gid::from_raw(self.plan.user.group));
             rustix::fs::chownat(scratch, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         clone_tree(scratch, name)

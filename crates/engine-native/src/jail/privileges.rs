@@ -7,7 +7,6 @@ use landlock::{
     ABI, Access, AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetStatus, Scope,
 };
-use rustix::fs::{Gid, Uid};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::StepError;
@@ -46,14 +45,6 @@ pub(super) fn keep_for_init_only() -> Result<(), StepError> {
     )?;
     rustix::thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
     Ok(())
-}
-
-/// Become another user with all capabilities that we have.
-pub(super) fn change_user(id: u32) -> Result<(), StepError> {
-    rustix::thread::set_capabilities_secure_bits(CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
-    let (user, group) = (Uid::from_raw(id), Gid::from_raw(id));
-    rustix::thread::set_thread_res_gid(group, group, group)?;
-    Ok(rustix::thread::set_thread_res_uid(user, user, user)?)
 }
 
 /// Everything may be read as far as its own permissions go; only the named directories may be written to. Signals and

@@ -73,7 +73,7 @@ impl Launcher {
         let mut begun = Begun::default();
 
         crash::here("take-ids");
-        let (maps, lock) = self.take_ids(plan).map_err(failed("take-ids"))?;
+        let (maps, lock) = self.take_ids(plan.identity, plan.user).map_err(failed("take-ids"))?;
 
         crash::here("make-groups");
         let parents = plan.cgroups.iter().filter_map(|leaf| leaf.directory.parent());
@@ -152,19 +152,18 @@ impl Launcher {
         Ok(way)
     }
 
-    fn take_ids(&mut self, plan: &Plan) -> io::Result<(Option<Maps>, Option<OwnedFd>)> {
-        let caller = User { id: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() };
-        let maps = |pool: Pool, slot| pool.maps(slot, plan.user, plan.keeper, caller);
-        match (plan.identity, self.configuration.pool) {
+    fn take_ids(&mut self, identity: Identity, user: User) -> io::Result<(Option<Maps>, Option<OwnedFd>)> {
+        match (identity, self.configuration.pool) {
             (Identity::OwnRange, Some(pool)) => {
                 let (slot, lock) = pool.take(&self.configuration.id_locks, self.last_slot)?;
                 self.last_slot = slot;
-                Ok((Some(maps(pool, slot)), Some(lock)))
+                Ok((Some(pool.maps(slot, user)), Some(lock)))
             }
-            (Identity::SharedRange, Some(pool)) => Ok((Some(maps(pool, 0)), None)),
+            (Identity::SharedRange, Some(pool)) => Ok((Some(pool.maps(0, user)), None)),
             (Identity::Single, _) => {
                 let own = |inside, outside| vec![Extent { inside, outside, count: 1 }];
-                Ok((Some((own(plan.user.id, caller.id), own(plan.user.group, caller.group))), None))
+                let users = own(user.id, rustix::process::geteuid().as_raw());
+                Ok((Some((users, own(user.group, rustix::process::getegid().as_raw()))), None))
             }
             (Identity::Host, _) => Ok((None, None)),
             (Identity::OwnRange | Identity::SharedRange, None) => Err(io::Error::from_raw_os_error(libc::EUSERS)),

@@ -1,6 +1,6 @@
 //! Sandboxes from images that are made here, layer by layer, from programs of the host, with whatever rights it is run.
 //!
-//! As an ordinary user all files of an image belong to that user, who is root inside; what a test says of owners is then
+//! As an ordinary user the files of an image belong to that user, who is nobody inside; what a test says of owners is then
 //! that.
 
 mod layer;

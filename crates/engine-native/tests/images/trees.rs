@@ -51,9 +51,7 @@ async fn owners_are_those_of_the_image(place: Place) {
     let sandbox = place.sandbox("owned").await;
     let owners = sandbox.says("stat -c %u:%g / /etc /bin/sh /srv/root /srv/user /srv/web").await;
     if !is_root() {
-        assert_eq!(owners, "0:0\n".repeat(6));
-        let (_, status) = sandbox.run(&["cat", "/srv/user"]).await.unwrap();
-        assert_ne!(status, ExecStatus::Exited(0));
+        assert!(owners.ends_with("65534:65534\n65534:65534\n65534:65534\n"), "{owners}");
         return sandbox.destroy().await;
     }
     assert_eq!(owners, "0:0\n0:0\n0:0\n0:0\n1000:1000\n33:34\n");
@@ -73,7 +71,8 @@ async fn a_directory_of_the_host_has_its_owners_too(place: Place) {
     std::fs::create_dir(&root).unwrap();
     images::extract(&system()[..], &images::Directory::open(&root).unwrap(), &images::Limits::default()).unwrap();
     let sandbox = place.sandbox(&format!("dir:{}", root.display())).await;
-    assert_eq!(sandbox.says("stat -c %u:%g /bin/sh").await, "0:0\n");
+    let expected = if is_root() { "0:0\n" } else { "65534:65534\n" };
+    assert_eq!(sandbox.says("stat -c %u:%g /bin/sh").await, expected);
     assert_eq!(sandbox.says("id -un").await, "sandbox\n");
     sandbox.destroy().await;
 }
@@ -92,9 +91,15 @@ async fn sandboxes_share_layers_and_nothing_else(place: Place) {
     let engine = place.engine().await;
     let one = create(engine.clone(), "shared", Persistence::Ephemeral).await.unwrap();
     let other = create(engine, "shared", Persistence::Ephemeral).await.unwrap();
-    one.says("echo one >/srv/file; echo x >/srv/new; rm /srv/file; echo again >/srv/file").await;
+    if is_root() {
+        one.says("echo one >/srv/file; echo x >/srv/new; rm /srv/file; echo again >/srv/file").await;
+        assert_eq!(one.says("cat /srv/file; ls /srv").await, "again\nfile\nnew\n");
+    } else {
+        // Nobody inside is the user whose files they are, so the kernel cannot copy them to be changed.
+        let (_, status) = one.run(&["sh", "-c", "echo one >/srv/file"]).await.unwrap();
+        assert_ne!(status, ExecStatus::Exited(0));
+    }
     assert_eq!(other.says("cat /srv/file; ls /srv").await, "imagefile\n");
-    assert_eq!(one.says("cat /srv/file; ls /srv").await, "again\nfile\nnew\n");
     one.destroy().await;
     other.destroy().await;
     let next = place.sandbox("shared").await;
