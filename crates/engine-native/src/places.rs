@@ -53,9 +53,16 @@ impl Places {
 
     /// Held by a living engine; free again however it ended.
     pub fn lock_instance(&self, instance: &InstanceId) -> io::Result<File> {
-        let file = open_lock(&self.instance_lock(instance))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(file)
+        let path = self.instance_lock(instance);
+        loop {
+            let file = open_lock(&path)?;
+            rustix::fs::flock(&file, FlockOperation::LockExclusive)?;
+            // Another engine that sweeps takes a lock that nobody holds yet for one of the dead, and removes it.
+            let is_same = |found: &fs::Metadata, ours: &fs::Metadata| found.ino() == ours.ino();
+            if fs::metadata(&path).is_ok_and(|found| file.metadata().is_ok_and(|ours| is_same(&found, &ours))) {
+                return Ok(file);
+            }
+        }
     }
 
     pub fn unlock_instance(&self, instance: &InstanceId) {
@@ -66,9 +73,15 @@ impl Places {
         self.instances.join(instance.as_str())
     }
 
+    /// The lock of an engine that is no more, held, so that nobody else takes it for theirs; `None` while it is held.
+    fn of_the_dead(&self, instance: &str) -> Option<File> {
+        let file = OpenOptions::new().write(true).open(self.instances.join(instance)).ok()?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).ok().map(|()| file)
+    }
+
     fn is_alive(&self, instance: &str) -> bool {
-        let Ok(file) = OpenOptions::new().write(true).open(self.instances.join(instance)) else { return false };
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err()
+        let path = self.instances.join(instance);
+        path.exists() && self.of_the_dead(instance).is_none()
     }
 
     /// Remove what engines that are no more have left: groups without processes, and their locks. A group that still has
@@ -87,9 +100,8 @@ impl Places {
             }
         }
         for entry in fs::read_dir(&self.instances).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(|name| !self.is_alive(name)) {
-                let _ = fs::remove_file(entry.path());
-            }
+            let Some(_held) = entry.file_name().to_str().and_then(|name| self.of_the_dead(name)) else { continue };
+            let _ = fs::remove_file(entry.path());
         }
     }
 }
