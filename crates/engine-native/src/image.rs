@@ -33,8 +33,10 @@ pub fn resolve(image: &Image, held: Option<&images::Image>, state_directory: &Pa
         (Image::Host, _) => host_tree(&state_directory.join("host")),
         (Image::Directory(path), _) => tree::directory_tree(path, state_directory),
         (Image::Archive(path), _) => tree::archive_tree(path, state_directory, &state_directory.join("images")),
-        (Image::Named(_), Some(held)) => named::tree(held),
-        (Image::Named(name), None) => Err(Error::internal(format!("the image {name} was not looked up"))),
+        (Image::Named(_) | Image::Saved(_), Some(held)) => named::tree(held),
+        (Image::Named(_) | Image::Saved(_), None) => {
+            Err(Error::internal(format!("the image {image} was not looked up")))
+        }
     }
 }
 
@@ -42,7 +44,7 @@ pub fn resolve(image: &Image, held: Option<&images::Image>, state_directory: &Pa
 pub fn known(image: &Image, state_directory: &Path) -> Option<Result<RootTree>> {
     match image {
         Image::Host => known_host_tree(&state_directory.join("host")),
-        Image::Directory(_) | Image::Archive(_) | Image::Named(_) => None,
+        Image::Directory(_) | Image::Archive(_) | Image::Named(_) | Image::Saved(_) => None,
     }
 }
 

@@ -41,6 +41,7 @@ impl Shared {
         let state = self.places.state.clone();
         let hold = match &spec.image {
             Image::Host | Image::Directory(_) | Image::Archive(_) => None,
+            Image::Saved(name) => return Err(Error::not_found(format!("there is no saved image {name}"))),
             Image::Named(name) => {
                 let (name, store) = (name.clone(), self.places.images.clone());
                 Some(blocking(move || image::hold(&name, &store)).await?)

@@ -23,6 +23,17 @@ pub struct ExecRequest {
     pub output: OutputTarget,
     /// Written as the sandbox's user, just before the program starts: no round trip of its own.
     pub script: Option<Script>,
+    /// Somebody else than who programs of the sandbox usually are. Only for a [`Role::Builder`]; refused elsewhere.
+    ///
+    /// [`Role::Builder`]: crate::Role::Builder
+    pub account: Option<Account>,
+}
+
+/// A user and its group, by their numbers inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Account {
+    pub user: u32,
+    pub group: u32,
 }
 
 impl ExecRequest {
@@ -53,6 +64,7 @@ impl ExecRequest {
             on_disconnect: OnDisconnect::Kill,
             output: OutputTarget::Streams,
             script: None,
+            account: None,
         })
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::tree::SavedName;
 
 /// The read-only tree that a sandbox starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,16 +18,17 @@ pub enum Image {
     Archive(PathBuf),
     /// One that the engine has under this name.
     Named(ImageName),
+    /// One that the sandbox's own owner saved.
+    Saved(SavedName),
 }
 
 impl Image {
     /// What a caller may know of it: where on the host it lies is the operator's affair.
-    pub fn shown(&self) -> &str {
+    pub fn shown(&self) -> String {
         match self {
-            Self::Host => "host",
-            Self::Directory(_) => "directory",
-            Self::Archive(_) => "archive",
-            Self::Named(name) => name.as_str(),
+            Self::Directory(_) => "directory".to_owned(),
+            Self::Archive(_) => "archive".to_owned(),
+            Self::Host | Self::Named(_) | Self::Saved(_) => self.to_string(),
         }
     }
 }
@@ -46,6 +48,7 @@ impl FromStr for Image {
             None if text == "host" => Ok(Self::Host),
             Some(("dir", path)) => absolute(path).map(Self::Directory),
             Some(("tar", path)) => absolute(path).map(Self::Archive),
+            Some(("saved", name)) => name.parse().map(Self::Saved),
             Some(_) | None => text.parse().map(Self::Named),
         }
     }
@@ -58,6 +61,7 @@ impl fmt::Display for Image {
             Self::Directory(path) => write!(f, "dir:{}", path.display()),
             Self::Archive(path) => write!(f, "tar:{}", path.display()),
             Self::Named(name) => fmt::Display::fmt(name, f),
+            Self::Saved(name) => write!(f, "saved:{name}"),
         }
     }
 }
@@ -91,7 +95,7 @@ impl FromStr for ImageName {
         }
         let shown: String = text.chars().take(64).collect();
         Err(Error::invalid_input(format!("{shown:?} is not an image"))
-            .with_hint("use host, dir:/path/to/root, tar:/path/to/root.tar, or a name like debian:12"))
+            .with_hint("use host, dir:/path/to/root, tar:/path/to/root.tar, saved:NAME, or a name like debian:12"))
     }
 }
 
@@ -107,7 +111,9 @@ mod tests {
 
     #[test]
     fn images_print_as_they_are_written() {
-        for text in ["host", "dir:/srv/root", "tar:/srv/root.tar", "debian:12", "[::1]:5000/a/b", "x@sha256:00"] {
+        for text in
+            ["host", "dir:/srv/root", "tar:/srv/root.tar", "saved:lab", "debian:12", "[::1]:5000/a/b", "x@sha256:00"]
+        {
             assert_eq!(text.parse::<Image>().unwrap().to_string(), text);
         }
     }

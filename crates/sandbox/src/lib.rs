@@ -20,13 +20,15 @@ pub mod runner;
 pub mod secret;
 pub mod service;
 pub mod spec;
+pub mod tree;
 
 pub use artifact::Artifact;
 pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessControl, ReadFile, Usage, WriteFile};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventBus, EventKind, StopReason};
 pub use exec::{
-    ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Script, Signal, TerminalSize,
+    Account, ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Script, Signal,
+    TerminalSize,
 };
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
 pub use id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
@@ -47,4 +49,8 @@ pub use service::{
     Captured, Execution, ExecutionControl, Job, JobFollower, JobSettings, Language, Quota, Recovery, SandboxInfo,
     SandboxService, ServiceSettings, State,
 };
-pub use spec::{ByteSize, Environment, Lifetime, Limits, Persistence, SandboxSpec};
+pub use spec::{ByteSize, Environment, Lifetime, Limits, Persistence, Role, SandboxSpec};
+pub use tree::{
+    Attachment, Change, ChangeKind, Changes, Checkpoint, Checkpoints, KeptTree, KeptTrees, Powers, SavedImage,
+    SavedName, Snapshots, TreeName,
+};

@@ -34,6 +34,7 @@ use crate::network::Network;
 use crate::path::GuestPath;
 use crate::runner::{RunCode, Runners};
 use crate::spec::{Lifetime, Limits, Persistence, SandboxSpec};
+use crate::tree::Powers;
 
 mod clock;
 mod core;
@@ -84,6 +85,8 @@ pub struct ServiceSettings {
     pub recovery: Recovery,
     /// An engine that has something to tell is given the same one.
     pub events: EventBus,
+    /// What the engine can do besides making sandboxes.
+    pub powers: Powers,
 }
 
 impl ServiceSettings {
@@ -99,6 +102,7 @@ impl ServiceSettings {
             sweep_every: Duration::from_secs(30),
             recovery: Recovery::BeforeStart,
             events: EventBus::default(),
+            powers: Powers::default(),
         }
     }
 }

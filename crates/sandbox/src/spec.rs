@@ -11,6 +11,7 @@ use crate::image::Image;
 use crate::network::Network;
 use crate::path::GuestPath;
 use crate::secret::SecretName;
+use crate::tree::Attachment;
 
 /// Everything an engine must know to make one sandbox.
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -27,6 +28,8 @@ pub struct SandboxSpec {
     /// Every exec starts from these; the engine adds only what a program cannot do without (`PATH`, `HOME`…).
     pub environment: Environment,
     pub work_directory: GuestPath,
+    pub attachments: Vec<Attachment>,
+    pub role: Role,
 }
 
 impl SandboxSpec {
@@ -42,8 +45,21 @@ impl SandboxSpec {
             name: None,
             environment: Environment::default(),
             work_directory: GuestPath::workspace(),
+            attachments: Vec::new(),
+            role: Role::Guest,
         }
     }
+}
+
+/// Whom programs are in a sandbox.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// The image's user or the sandbox's own, without any right beyond that.
+    #[default]
+    Guest,
+    /// Root of the sandbox, with the rights over its files that installing programs takes and no others. The image is all
+    /// there is: no home or work directory of ours. For builds; no caller can ask for it.
+    Builder,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -67,12 +67,17 @@ impl Policy {
         let image = match text {
             "host" => Image::Host,
             text if is_place(text) => return Err(no_name(self)),
-            text => Image::Named(text.parse().map_err(|_| no_name(self))?),
+            text => match text.parse().map_err(|_| no_name(self))? {
+                image @ (Image::Named(_) | Image::Saved(_)) => image,
+                Image::Host | Image::Directory(_) | Image::Archive(_) => return Err(no_name(self)),
+            },
         };
         let is_open = image == self.image
             || match &image {
                 Image::Host => self.images.iter().any(ImagePattern::is_host),
                 Image::Named(name) => self.images.iter().any(|pattern| pattern.covers(name)),
+                // Saved by the owner, who had all of it before.
+                Image::Saved(_) => true,
                 Image::Directory(_) | Image::Archive(_) => false,
             };
         if is_open {

@@ -216,7 +216,7 @@ impl Engine for FakeEngine {
             Image::Host => {}
             Image::Directory(path) | Image::Archive(path) if path.exists() => {}
             Image::Named(name) if name.as_str() == FakeHost::IMAGE => {}
-            Image::Directory(_) | Image::Archive(_) | Image::Named(_) => {
+            Image::Directory(_) | Image::Archive(_) | Image::Named(_) | Image::Saved(_) => {
                 return Err(Error::not_found("there is no such image"));
             }
         }

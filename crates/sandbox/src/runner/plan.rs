@@ -122,7 +122,7 @@ impl Step {
             (Image::Host, Some(remedy)) => error.with_hint(remedy),
             (Image::Host, None) => error,
             // What is installed on the host is not in there.
-            (Image::Directory(_) | Image::Archive(_) | Image::Named(_), _) => {
+            (Image::Directory(_) | Image::Archive(_) | Image::Named(_) | Image::Saved(_), _) => {
                 error.with_hint("use an image that has it")
             }
         }

@@ -11,7 +11,8 @@ use crate::image::Image;
 use crate::path::GuestPath;
 use crate::service::clock::{Clock, Moment};
 use crate::service::expiry::Expiry;
-use crate::spec::{ByteSize, Environment, Lifetime, Limits, Persistence, SandboxSpec};
+use crate::spec::{ByteSize, Environment, Lifetime, Limits, Persistence, Role, SandboxSpec};
+use crate::tree::Attachment;
 
 const VERSION: u32 = 1;
 
@@ -86,6 +87,9 @@ struct Written {
     limits: WrittenLimits,
     environment: BTreeMap<String, String>,
     work_directory: String,
+    /// Where, and the name of the tree that is there.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
+    attachments: BTreeMap<String, String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -107,7 +111,7 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>> {
         Image::Host => "host".to_owned(),
         Image::Directory(path) => format!("dir:{}", utf8(path)?),
         Image::Archive(path) => format!("tar:{}", utf8(path)?),
-        Image::Named(name) => name.to_string(),
+        Image::Named(_) | Image::Saved(_) => spec.image.to_string(),
     };
     let written = Written {
         version: VERSION,
@@ -136,6 +140,11 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>> {
         },
         environment: spec.environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         work_directory: work_directory.to_owned(),
+        attachments: spec
+            .attachments
+            .iter()
+            .map(|one| (one.at.to_string_lossy().into_owned(), one.tree.to_string()))
+            .collect(),
     };
     serde_json::to_vec_pretty(&written)
         .map_err(|cause| Error::internal("the record cannot be written down").with_cause(cause))
@@ -201,6 +210,12 @@ impl Written {
                 name: self.name.map(|name| name.parse()).transpose()?,
                 environment,
                 work_directory: GuestPath::resolve(&GuestPath::root(), self.work_directory.as_bytes())?,
+                attachments: self
+                    .attachments
+                    .into_iter()
+                    .map(|(at, tree)| Ok(Attachment { tree: tree.parse()?, at: at.parse()? }))
+                    .collect::<Result<_>>()?,
+                role: Role::Guest,
             },
         })
     }
