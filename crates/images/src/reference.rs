@@ -38,6 +38,13 @@ impl Reference {
         self.digest
     }
 
+    /// Whether no registry has it, because its host is one of those that never are anywhere (RFC 6761, 6.4): an image that
+    /// was made here and has its name from us.
+    pub fn is_local(&self) -> bool {
+        let host = self.registry.split_once(':').map_or(&*self.registry, |(host, _)| host);
+        host == "invalid" || host.ends_with(".invalid")
+    }
+
     /// As people write it: without what goes without saying.
     pub fn familiar(&self) -> String {
         let text = self.to_string();
@@ -216,6 +223,21 @@ mod tests {
         assert_eq!((alone.tag(), alone.digest()), (None, Digest::parse_qualified(&format!("sha256:{DIGITS}"))));
         let both: Reference = format!("host.example:1/tool:2@sha256:{DIGITS}").parse().unwrap();
         assert_eq!(both.to_string(), format!("host.example:1/tool:2@sha256:{DIGITS}"));
+    }
+
+    #[test]
+    fn hosts_that_cannot_be_have_nothing_but_our_own() {
+        for (text, expected) in [
+            ("saved.sandpen.invalid/a/b", true),
+            ("INVALID:5000/a", true),
+            ("x.invalid:5000/a", true),
+            ("invalid/a", false),
+            ("notinvalid.example/a", false),
+            ("x.invalid.example/a", false),
+            ("[::1]:5000/a", false),
+        ] {
+            assert_eq!(text.parse::<Reference>().unwrap().is_local(), expected, "{text}");
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub use self::proxy::Proxies;
 pub use self::pull::pull;
 pub use self::push::push;
 use crate::error::{Error, Result};
+use crate::reference::Reference;
 use crate::work::Work;
 
 mod address;
@@ -54,6 +55,16 @@ impl Default for Settings {
             patience: Duration::from_secs(60),
         }
     }
+}
+
+/// Names of our own are not asked for in the world: a resolver that answers for hosts that cannot be would learn them, and
+/// a mirror could put something else in their place.
+fn refuse_local(reference: &Reference) -> Result<()> {
+    if !reference.is_local() {
+        return Ok(());
+    }
+    let familiar = reference.familiar();
+    Err(Error::Invalid(format!("{familiar} is a name for images that were made on this machine, no registry has them")))
 }
 
 /// Waits for a future that is given up as soon as the work is.

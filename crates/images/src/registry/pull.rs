@@ -7,7 +7,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::header::CONTENT_TYPE;
 
 use super::client::{Access, Client, accepted, header};
-use super::{Settings, wait_for};
+use super::{Settings, refuse_local, wait_for};
 use crate::config::ImageConfig;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
@@ -21,6 +21,7 @@ const AT_ONCE: usize = 3;
 
 /// Brings an image to the store, whatever is there already left out. It gets its name when all of it is there.
 pub fn pull(store: &Arc<Store>, reference: &Reference, settings: &Settings, work: &Work) -> Result<Named> {
+    refuse_local(reference)?;
     let own = Work { cancel: work.cancel.child_token(), ..work.clone() };
     let writing = Arc::new(Writing::begin(store)?);
     let image = wait_for(&own, pull_from_any(&writing, reference, settings, &own));

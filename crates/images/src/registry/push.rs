@@ -13,7 +13,7 @@ use hyper::body::Frame;
 
 use super::client::{Access, Client, header};
 use super::connection::{Body, no_body};
-use super::{Settings, wait_for};
+use super::{Settings, refuse_local, wait_for};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::manifest::Descriptor;
@@ -31,6 +31,7 @@ pub fn push(
     settings: &Settings,
     work: &Work,
 ) -> Result<Digest> {
+    refuse_local(reference)?;
     wait_for(work, push_all(store, image, reference, settings, work))
 }
 

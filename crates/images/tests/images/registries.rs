@@ -218,6 +218,27 @@ fn a_mirror_is_asked_first_and_may_fail() {
     assert!(!useless.asked().is_empty());
 }
 
+#[test]
+fn names_of_our_own_are_asked_for_nowhere() {
+    let fake = Fake::start(|_| Answer::new(404, ""));
+    let place = Place::new();
+    place.import(&one_layer().tar()).unwrap();
+    let pull_of = |host: &str| {
+        let mirrors = vec![Mirror { of: host.to_owned(), host: fake.host() }];
+        let settings = Settings { mirrors, ..settings(&[&fake.host(), "127.0.0.1:1"]) };
+        registry::pull(&place.store, &reference(&format!("{host}/some/tool:1")), &settings, &Work::default())
+    };
+    for host in ["saved.sandpen.invalid", "trees.sandpen.invalid"] {
+        let pulled = pull_of(host);
+        assert!(matches!(pulled, Err(Error::Invalid(_))), "{pulled:?}");
+        let pushed = push(&place, host, "some/tool:1");
+        assert!(matches!(pushed, Err(Error::Invalid(_))), "{pushed:?}");
+    }
+    assert!(fake.asked().is_empty());
+    pull_of("127.0.0.1:1").unwrap_err();
+    assert!(!fake.asked().is_empty(), "the control");
+}
+
 fn one_layer() -> Layout {
     Layout::new(&[Archive::new().file("file", "contents").bytes()])
 }
