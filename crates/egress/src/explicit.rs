@@ -23,13 +23,13 @@ use crate::inspect::{Body, Unreached};
 /// For the head of a request, from its first byte or from the end of the one before.
 const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) const MOST_HEAD_BYTES: usize = 64 * 1024;
+const MOST_HEAD_BYTES: usize = 64 * 1024;
 
 /// What HTTP keeps of one connection on each side: a head must fit, and a peer that does not read makes it full. The usual
 /// 400 KiB, times a thousand connections, would be all that a small host has.
 pub(crate) const MOST_BUFFERED: usize = MOST_HEAD_BYTES;
 
-pub(crate) const MOST_HEADERS: usize = 128;
+const MOST_HEADERS: usize = 128;
 
 /// A connection that stops being HTTP once its answer was sent.
 struct Tunnel {
@@ -48,16 +48,7 @@ pub(crate) async fn serve(door: Arc<Doorway>, client: TcpStream) {
         };
         Ok::<_, Infallible>(answered.unwrap_or_else(Rejection::into_response))
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
-        .max_buf_size(MOST_BUFFERED)
-        .max_header_size(MOST_HEAD_BYTES)
-        .max_headers(MOST_HEADERS)
-        .preserve_header_case(true)
-        .half_close(true)
-        .serve_connection(TokioIo::new(client), service)
-        .with_upgrades();
+    let connection = bounded(HEAD_PATIENCE).serve_connection(TokioIo::new(client), service).with_upgrades();
     if let Err(error) = connection.await {
         tracing::debug!(%error, "a connection to the proxy ended early");
     }
@@ -65,6 +56,20 @@ pub(crate) async fn serve(door: Arc<Doorway>, client: TcpStream) {
     if let Some(tunnel) = tunnel {
         carry(&door, tunnel).await;
     }
+}
+
+/// HTTP as it is spoken with programs in a sandbox: nothing that they send or leave unread takes more than its share.
+pub(crate) fn bounded(head_patience: Duration) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_patience)
+        .max_buf_size(MOST_BUFFERED)
+        .max_header_size(MOST_HEAD_BYTES)
+        .max_headers(MOST_HEADERS)
+        .preserve_header_case(true)
+        .half_close(true);
+    builder
 }
 
 async fn carry(door: &Doorway, tunnel: Tunnel) {

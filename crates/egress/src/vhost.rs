@@ -13,15 +13,14 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::client::conn::http1::SendRequest;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use sandbox::{Denial, Host};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-use crate::explicit::{MOST_BUFFERED, MOST_HEAD_BYTES, MOST_HEADERS, Rejection};
+use crate::explicit::{Rejection, bounded};
 use crate::forward::{client, host_header, origin_form, strip};
 use crate::inspect::{Body, Unreached};
 use crate::meter::{Meter, Metered};
@@ -68,16 +67,7 @@ pub(crate) async fn serve(client: TcpStream, sent: Bytes, host: Option<TcpStream
         let requests = Arc::clone(&shared);
         async move { Ok::<_, Infallible>(requests.pass_on(request).await.unwrap_or_else(Rejection::into_response)) }
     });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_PATIENCE)
-        .max_buf_size(MOST_BUFFERED)
-        .max_header_size(MOST_HEAD_BYTES)
-        .max_headers(MOST_HEADERS)
-        .preserve_header_case(true)
-        .half_close(true)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
+    let connection = bounded(HEAD_PATIENCE).serve_connection(TokioIo::new(stream), service).with_upgrades();
     if let Err(error) = connection.await {
         tracing::debug!(connection = ?meter.record, %error, "a connection ended early");
     }
