@@ -13,7 +13,7 @@ use crate::check::{Check, Control};
 use crate::product::is_installed;
 use crate::scene::Scene;
 use crate::world::visits::{Visit, VisitKind};
-use crate::world::{echo, name};
+use crate::world::{echo, name, search};
 
 pub const CHECKS: &[&dyn Check] = &[&Unseen(Language::Python), &Unseen(Language::Node), &Echoes, &Elsewhere];
 
@@ -265,16 +265,7 @@ fn secret_value() -> String {
 
 /// Whether a request to this path carries the value, in any spelling that its place would understand.
 fn carries(visit: &Visit, path: &str, value: &str) -> bool {
-    let percent: String = value
-        .bytes()
-        .map(|byte| {
-            if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-                char::from(byte).to_string()
-            } else {
-                format!("%{byte:02X}")
-            }
-        })
-        .collect();
+    let percent = search::percent(value);
     let json = value.replace('"', "\\\"");
     visit.kind == VisitKind::Request
         && visit.text.split_whitespace().nth(1).is_some_and(|target| target.starts_with(path))

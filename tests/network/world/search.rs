@@ -16,21 +16,11 @@ pub struct Needles(Vec<(&'static str, Vec<u8>)>);
 
 impl Needles {
     pub fn of(value: &str) -> Self {
-        let percent: String = value
-            .bytes()
-            .map(|byte| {
-                if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
-                    char::from(byte).to_string()
-                } else {
-                    format!("%{byte:02X}")
-                }
-            })
-            .collect();
         let hexadecimal: String = value.bytes().map(|byte| format!("{byte:02x}")).collect();
         let wide: Vec<u8> = value.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let mut all = vec![("plain", value.as_bytes().to_vec())];
         for (spelling, text) in
-            [("percent", percent.into_bytes()), ("hexadecimal", hexadecimal.into_bytes()), ("wide", wide)]
+            [("percent", percent(value).into_bytes()), ("hexadecimal", hexadecimal.into_bytes()), ("wide", wide)]
         {
             if !all.iter().any(|(_, known)| *known == text) {
                 all.push((spelling, text));
@@ -42,6 +32,16 @@ impl Needles {
     fn found_in(&self, bytes: &[u8]) -> Option<&'static str> {
         self.0.iter().find(|(_, needle)| contains(bytes, needle)).map(|(spelling, _)| *spelling)
     }
+}
+
+/// As it stands in a URL.
+pub fn percent(value: &str) -> String {
+    let spell = |byte: u8| match byte {
+        b'-' | b'_' | b'.' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    value.bytes().map(spell).collect()
 }
 
 /// From one first byte to the next, by a function of the C library: memory is large, and tests are not optimised.
