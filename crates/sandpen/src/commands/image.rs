@@ -16,7 +16,7 @@ use crate::config::flags::RegistryFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::signals::Signals;
-use crate::{time, wiring};
+use crate::{output, time, wiring};
 
 mod export;
 mod import;
@@ -103,6 +103,15 @@ impl ImageObject {
             transfer_bytes: manifest.bytes(),
             unpacked_bytes: unpacked,
         })
+    }
+
+    /// The end of a command that brought it here.
+    fn print(&self, done: &str, config: &Config) {
+        if config.json {
+            output::object(self);
+        } else {
+            output::text(&self.sentence(done));
+        }
     }
 
     fn sentence(&self, done: &str) -> String {

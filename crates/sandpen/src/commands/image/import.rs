@@ -9,7 +9,6 @@ use sandbox::Result;
 use super::{ImageObject, open_store, reference, work};
 use crate::config::Config;
 use crate::exit::Exit;
-use crate::output;
 
 /// Take an image from a file or directory
 ///
@@ -47,11 +46,6 @@ pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
         Ok(named) => named,
         Err(exit) => return Ok(exit),
     };
-    let object = ImageObject::new(&store, &named)?;
-    if config.json {
-        output::object(&object);
-    } else {
-        output::text(&object.sentence("imported"));
-    }
+    ImageObject::new(&store, &named)?.print("imported", config);
     Ok(Exit::SUCCESS)
 }

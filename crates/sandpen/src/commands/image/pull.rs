@@ -27,12 +27,7 @@ pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
         Ok(named) => named,
         Err(exit) => return Ok(exit),
     };
-    let object = ImageObject::new(&store, &named)?;
-    if config.json {
-        output::object(&object);
-    } else {
-        output::text(&object.sentence("pulled"));
-    }
+    ImageObject::new(&store, &named)?.print("pulled", config);
     Ok(Exit::SUCCESS)
 }
 
