@@ -5,6 +5,7 @@ mod support;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Child;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -144,6 +145,16 @@ fn sit_down() -> (std::fs::File, OwnedFd) {
     (master.into(), terminal)
 }
 
+fn set_on(world: &World, terminal: &OwnedFd) -> Child {
+    world
+        .command(&["secret", "set", "KEY", "--host", "a.example"])
+        .stdin(terminal.try_clone().unwrap())
+        .stdout(terminal.try_clone().unwrap())
+        .stderr(terminal.try_clone().unwrap())
+        .spawn()
+        .unwrap()
+}
+
 fn read_until(screen: &mut std::fs::File, seen: &mut String, text: &str) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !seen.contains(text) {
@@ -161,13 +172,7 @@ fn read_until(screen: &mut std::fs::File, seen: &mut String, text: &str) {
 fn a_person_types_a_value_unseen() {
     let world = World::new();
     let (mut screen, terminal) = sit_down();
-    let mut child = world
-        .command(&["secret", "set", "KEY", "--host", "a.example"])
-        .stdin(terminal.try_clone().unwrap())
-        .stdout(terminal.try_clone().unwrap())
-        .stderr(terminal.try_clone().unwrap())
-        .spawn()
-        .unwrap();
+    let mut child = set_on(&world, &terminal);
     let mut seen = String::new();
     read_until(&mut screen, &mut seen, "value of KEY (not shown): ");
     screen.write_all(b"sk-canary-typed\r").unwrap();
@@ -182,13 +187,7 @@ fn a_person_types_a_value_unseen() {
 fn the_terminal_is_put_back_when_a_person_gives_up() {
     let world = World::new();
     let (mut screen, terminal) = sit_down();
-    let mut child = world
-        .command(&["secret", "set", "KEY", "--host", "a.example"])
-        .stdin(terminal.try_clone().unwrap())
-        .stdout(terminal.try_clone().unwrap())
-        .stderr(terminal.try_clone().unwrap())
-        .spawn()
-        .unwrap();
+    let mut child = set_on(&world, &terminal);
     read_until(&mut screen, &mut String::new(), "not shown");
     assert!(!tcgetattr(&terminal).unwrap().local_modes.contains(LocalModes::ECHO));
     // What Ctrl-C means to a terminal that controls its processes; this one is nobody's.
