@@ -92,7 +92,6 @@ pub fn plan(data: &[u8]) {
         Root::ReadOnly { source } => assert!(*source < plan.sources.len()),
         Root::Overlay { sources } => assert!(sources.iter().all(|source| *source < plan.sources.len())),
     }
-    let mut writable = Vec::new();
     for mount in &plan.mounts {
         let target = match mount {
             Mount::Bind { source, target } => {
@@ -103,16 +102,17 @@ pub fn plan(data: &[u8]) {
                 assert!(nodes.iter().all(|source| *source < plan.sources.len()));
                 target
             }
-            Mount::Writable { target, .. } => {
-                writable.push(target.clone());
-                target
-            }
-            Mount::Processes { target } | Mount::Hidden { target } | Mount::ReadOnly { target } => target,
+            Mount::Writable { target }
+            | Mount::Private { target }
+            | Mount::Processes { target }
+            | Mount::Hidden { target }
+            | Mount::ReadOnly { target } => target,
         };
         assert!(target.starts_with('/') && !target.split('/').any(|part| part == ".."), "{target} leads elsewhere");
     }
     let shows_host = plan.sources.iter().any(|source| source.as_os_str() == "/");
     assert!(!(has(Layer::PivotedRoot) && shows_host), "the host's tree is mounted behind a pivoted root");
     let work_directory = String::from_utf8_lossy(spec.work_directory.as_bytes());
-    assert!(writable.iter().any(|target| *target == work_directory), "the work directory cannot be written to");
+    let has_directory = plan.directories.iter().any(|directory| directory.path == work_directory);
+    assert!(has_directory, "the work directory cannot be written to");
 }

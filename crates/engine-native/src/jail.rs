@@ -23,7 +23,7 @@ use crate::launcher::Program;
 use crate::plan::{Identity, Init, Plan, Resource};
 use crate::seccomp;
 use crate::syscall;
-use crate::wire::{INIT_CHANNEL, INIT_IMAGE, INIT_LOCK};
+use crate::wire::{INIT_CHANNEL, INIT_IMAGE, INIT_LOCK, INIT_SCRATCH};
 
 type Step = fn(&mut Jail) -> Result<(), StepError>;
 
@@ -122,13 +122,17 @@ pub(crate) struct Jail {
     held: Held,
     /// In the order of the plan's; `None` once mounted.
     sources: Vec<Option<OwnedFd>>,
+    /// The writable layer where it is attached while the tree is being built.
     scratch: Option<OwnedFd>,
+    /// The same, for process 1 to hold.
+    kept_scratch: Option<OwnedFd>,
     root: Option<OwnedFd>,
 }
 
 /// Build the sandbox and become its process 1. Returns only when a step fails.
 pub fn enter(plan: &Plan, held: Held) -> Failure {
-    let mut jail = Jail { plan: plan.clone(), held, sources: Vec::new(), scratch: None, root: None };
+    let plan = plan.clone();
+    let mut jail = Jail { plan, held, sources: Vec::new(), scratch: None, kept_scratch: None, root: None };
     for (name, step) in STEPS {
         crate::crash::here(name);
         if let Err(error) = step(&mut jail) {
@@ -237,10 +241,12 @@ impl Jail {
         let aside = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 16);
         let channel = aside(&self.held.channel)?;
         let lock = self.held.lock.as_ref().map(aside).transpose()?;
+        let scratch = self.kept_scratch.as_ref().map(aside).transpose()?;
         let image = self.held.image.as_ref().map(aside).transpose()?;
         self.held.init.descriptor = aside(&self.held.init.descriptor)?;
         syscall::close_on_exec_from(INIT_CHANNEL)?;
-        for (held, number) in [(Some(channel), INIT_CHANNEL), (lock, INIT_LOCK), (image, INIT_IMAGE)] {
+        let placed = [(Some(channel), INIT_CHANNEL), (lock, INIT_LOCK), (scratch, INIT_SCRATCH), (image, INIT_IMAGE)];
+        for (held, number) in placed {
             if let Some(held) = held {
                 syscall::place_descriptor(held.as_fd(), number)?;
             }

@@ -57,7 +57,7 @@ pub mod inside {
     pub use crate::cgroup::{Controller, Leaf, Place, Setting, Version};
     pub use crate::image::{Bind, User};
     pub use crate::plan::{
-        DirectoryOwner, Identity, Init, Landlock, Mount, Plan, Request, Resource, Rlimit, Root, plan,
+        Directory, DirectoryOwner, Identity, Init, Landlock, Mount, Plan, Request, Resource, Rlimit, Root, plan,
     };
     pub use crate::skeleton::RootLayout;
     pub use crate::wire::{

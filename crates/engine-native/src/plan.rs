@@ -29,6 +29,8 @@ pub struct Plan {
     pub sources: Vec<PathBuf>,
     pub root: Root,
     pub scratch: Scratch,
+    /// Those of the writable layer that are there from the start.
+    pub directories: Vec<Directory>,
     pub mounts: Vec<Mount>,
     pub no_new_privileges: bool,
     pub drop_capabilities: bool,
@@ -62,18 +64,31 @@ pub enum Root {
 }
 
 /// The one writable layer. In memory, so it needs no clearing away and ends with the sandbox.
+///
+/// `upper` in it holds all that programs can change, under the paths that it has inside: what is below it, and nothing
+/// else, is what a sandbox makes of its image. What only the sandbox itself needs lies beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scratch {
     pub bytes: Option<u64>,
     pub inodes: Option<u64>,
 }
 
+/// A directory that programs may write to, whatever the image has at this path. What it has in it is seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    pub path: String,
+    pub mode: u32,
+    pub owner: DirectoryOwner,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mount {
     /// A tree of the host, read-only.
     Bind { source: usize, target: String },
-    /// A directory of the writable layer.
-    Writable { target: String, mode: u32, owner: DirectoryOwner },
+    /// A directory of the writable layer, where the root is not an overlay that has it already.
+    Writable { target: String },
+    /// One that is no part of the tree, closed to programs.
+    Private { target: String },
     /// The sandbox's own processes.
     Processes { target: String },
     /// Harmless devices, terminals of its own, shared memory in the writable layer.
@@ -210,11 +225,17 @@ pub fn plan(request: &Request<'_>) -> Plan {
     if !has(Layer::PivotedRoot) {
         mounts.push(Mount::Bind { source: source(PathBuf::from("/")), target: "/mnt".to_owned() });
     }
-    // Closed to the sandbox's user: process 1 keeps the output of detached commands there.
-    mounts.push(Mount::Writable { target: "/run".to_owned(), mode: 0o700, owner: DirectoryOwner::Root });
-    mounts.push(Mount::Writable { target: "/tmp".to_owned(), mode: 0o1777, owner: DirectoryOwner::Root });
-    mounts.push(Mount::Writable { target: home.clone(), mode: 0o755, owner: DirectoryOwner::User });
-    mounts.push(Mount::Writable { target: work_directory.clone(), mode: 0o755, owner: DirectoryOwner::User });
+    // Process 1 keeps the output of detached commands there.
+    mounts.push(Mount::Private { target: "/run".to_owned() });
+    let directory = |path: &str, mode, owner| Directory { path: path.to_owned(), mode, owner };
+    let directories = vec![
+        directory("/tmp", 0o1777, DirectoryOwner::Root),
+        directory(&home, 0o755, DirectoryOwner::User),
+        directory(&work_directory, 0o755, DirectoryOwner::User),
+    ];
+    if let Root::ReadOnly { .. } = root {
+        mounts.extend(directories.iter().map(|directory| Mount::Writable { target: directory.path.clone() }));
+    }
     let target = "/proc".to_owned();
     mounts.push(match has(Layer::PidNamespace) {
         true => Mount::Processes { target },
@@ -247,6 +268,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
             bytes: has(Layer::DiskLimit).then_some(limits.disk.bytes()),
             inodes: has(Layer::DiskLimit).then_some(limits.inodes),
         },
+        directories,
         landlock: has(Layer::Landlock).then(|| Landlock { writable: writable(request, home, work_directory) }),
         mounts,
         no_new_privileges: has(Layer::NoNewPrivileges),

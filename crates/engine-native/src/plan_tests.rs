@@ -70,7 +70,7 @@ fn a_host_tree_is_only_ever_bound_read_only() {
         .mounts
         .iter()
         .filter_map(|mount| match mount {
-            Mount::Writable { target, .. } => Some(target.as_str()),
+            Mount::Writable { target } | Mount::Private { target } => Some(target.as_str()),
             Mount::Bind { .. }
             | Mount::Processes { .. }
             | Mount::Devices { .. }
@@ -86,6 +86,15 @@ fn an_image_lies_below_the_skeleton() {
     let plan = make(&SandboxSpec::new(Owner::local()), Some("/images/alpine"), &[], false);
     assert_eq!(plan.root, Root::Overlay { sources: vec![0, 1] });
     assert_eq!(plan.sources[..2], [PathBuf::from("/state/skeletons/1"), PathBuf::from("/images/alpine")]);
+}
+
+/// Whatever lies on another mount would be missing in what is saved of a sandbox.
+#[test]
+fn all_that_programs_change_of_an_image_is_in_one_layer() {
+    let plan = make(&SandboxSpec::new(Owner::local()), Some("/images/alpine"), &[], false);
+    assert!(!plan.mounts.iter().any(|mount| matches!(mount, Mount::Writable { .. })), "{:?}", plan.mounts);
+    let paths: Vec<&str> = plan.directories.iter().map(|directory| directory.path.as_str()).collect();
+    assert_eq!(paths, ["/tmp", "/home/sandbox", "/workspace"]);
 }
 
 #[test]

@@ -24,8 +24,11 @@ pub const MAX_DESCRIPTORS: usize = 4;
 pub const INIT_CHANNEL: i32 = 3;
 /// Holds the lock on the sandbox's range of user ids for as long as process 1 lives.
 pub const INIT_LOCK: i32 = 4;
+/// The writable layer, as a mount that is nowhere in any tree: for those outside who may take it from here. A plain
+/// directory of it before Linux 6.15.
+pub const INIT_SCRATCH: i32 = 5;
 /// Holds the image, so that it is not collected while process 1 lives.
-pub const INIT_IMAGE: i32 = 5;
+pub const INIT_IMAGE: i32 = 6;
 
 /// To process 1.
 #[derive(Debug, Serialize, Deserialize)]

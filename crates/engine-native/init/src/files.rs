@@ -86,7 +86,7 @@ fn serve(operation: FileOperation, channel: &OwnedFd, pipe: Option<OwnedFd>) -> 
 
 /// What the writable layer holds, for usage reports.
 pub fn used_bytes() -> u64 {
-    rustix::fs::statfs("/tmp").map_or(0, |layer| (layer.f_blocks - layer.f_bfree) * layer.f_bsize as u64)
+    rustix::fs::statfs("/run").map_or(0, |layer| (layer.f_blocks - layer.f_bfree) * layer.f_bsize as u64)
 }
 
 impl From<io::Error> for FileFailure {

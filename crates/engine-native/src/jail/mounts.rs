@@ -15,11 +15,14 @@ use rustix::mount::{
 };
 
 use super::{Jail, StepError};
-use crate::plan::{DirectoryOwner, Mount, Plan, Root, Scratch};
+use crate::plan::{Directory, DirectoryOwner, Mount, Plan, Root, Scratch};
 use crate::syscall::{self, MountAttributes};
 
 /// Covered by the writable layer while the tree is being built; any directory that every host has will do.
 const STAGE: &str = "/tmp";
+
+/// All that programs can change, in the writable layer.
+const UPPER: &str = "upper";
 
 /// What the kernel takes as one value of a mount's option.
 const LONGEST_OPTION: usize = 255;
@@ -55,14 +58,52 @@ impl Jail {
         let mut options = vec![("mode", "0755".to_owned())];
         options.extend(bytes.map(|bytes| ("size", bytes.to_string())));
         options.extend(inodes.map(|inodes| ("nr_inodes", inodes.to_string())));
-        let scratch = file_system("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV)?;
-        attach(&scratch, CWD, STAGE)?;
-        self.scratch = Some(scratch);
+        let made = file_system("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NODEV)?;
+        // A mount that is in a tree goes with it, and cannot be copied for another sandbox any more. Before Linux 6.15
+        // one that is in none cannot be copied either.
+        let (scratch, kept) = match clone_tree(&made, "") {
+            Ok(copy) => {
+                attach(&copy, CWD, STAGE)?;
+                (copy, made)
+            }
+            Err(StepError { error, .. }) if error.raw_os_error() == Some(libc::EINVAL) => {
+                attach(&made, CWD, STAGE)?;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let directory = rustix::fs::openat(&made, ".", flags, Mode::empty())?;
+                (made, directory)
+            }
+            Err(error) => return Err(error),
+        };
+        rustix::fs::mkdirat(&scratch, UPPER, Mode::from_raw_mode(0o755))?;
+        for directory in &self.plan.directories {
+            let make = self.make_directory(&scratch, directory);
+            make.map_err(|failure| StepError::with(directory.path.clone(), failure.error))?;
+        }
+        (self.scratch, self.kept_scratch) = (Some(scratch), Some(kept));
+        Ok(())
+    }
+
+    /// With the directories above it, which are root's and open to all.
+    fn make_directory(&self, scratch: &OwnedFd, directory: &Directory) -> Result<(), StepError> {
+        let mut path = UPPER.to_owned();
+        let names: Vec<&str> = directory.path.split('/').filter(|name| !name.is_empty()).collect();
+        for (index, name) in names.iter().enumerate() {
+            path = format!("{path}/{name}");
+            let mode = if index + 1 == names.len() { directory.mode } else { 0o755 };
+            match rustix::fs::mkdirat(scratch, &path, Mode::from_raw_mode(mode)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if directory.owner == DirectoryOwner::User {
+            let (user, group) = (Uid::from_raw(self.plan.user.id), Gid::from_raw(self.plan.user.group));
+            rustix::fs::chownat(scratch, &path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
         Ok(())
     }
 
     pub(super) fn build_root(&mut self) -> Result<(), StepError> {
-        let scratch = self.scratch.as_ref().ok_or(Errno::BADF)?.try_clone()?;
+        let scratch = self.scratch()?.try_clone()?;
         rustix::fs::mkdirat(&scratch, "root", Mode::from_raw_mode(0o755))?;
         let root = match self.plan.root.clone() {
             Root::ReadOnly { source } => self.take_read_only(source)?,
@@ -81,9 +122,7 @@ impl Jail {
             attach(&self.take_read_only(*source)?, scratch, &name)?;
             lowers.push(format!("{STAGE}/{name}"));
         }
-        for name in ["upper", "work"] {
-            rustix::fs::mkdirat(scratch, name, Mode::from_raw_mode(0o755))?;
-        }
+        rustix::fs::mkdirat(scratch, "work", Mode::from_raw_mode(0o755))?;
         let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         let all = lowers.join(":");
         if all.len() <= LONGEST_OPTION {
@@ -94,7 +133,7 @@ impl Jail {
                 fsconfig_set_string(&context, "lowerdir+", lower).map_err(StepError::about("lowerdir+"))?;
             }
         }
-        fsconfig_set_string(&context, "upperdir", format!("{STAGE}/upper"))?;
+        fsconfig_set_string(&context, "upperdir", format!("{STAGE}/{UPPER}"))?;
         fsconfig_set_string(&context, "workdir", format!("{STAGE}/work"))?;
         fsconfig_set_flag(&context, "userxattr")?;
         fsconfig_create(&context).map_err(StepError::about("overlay"))?;
@@ -103,10 +142,11 @@ impl Jail {
     }
 
     pub(super) fn build_mounts(&mut self) -> Result<(), StepError> {
-        for (index, mount) in std::mem::take(&mut self.plan.mounts).iter().enumerate() {
+        for mount in &std::mem::take(&mut self.plan.mounts) {
             let (target, result) = match mount {
                 Mount::Bind { source, target } => (target, self.bind(*source, target)),
-                Mount::Writable { target, mode, owner } => (target, self.writable(index, target, *mode, *owner)),
+                Mount::Writable { target } => (target, self.writable(target)),
+                Mount::Private { target } => (target, self.private(target)),
                 Mount::Processes { target } => (target, self.processes(target)),
                 Mount::Devices { target, nodes } => (target, self.devices(target, nodes)),
                 Mount::Hidden { target } => (target, self.hidden(target)),
@@ -132,6 +172,10 @@ impl Jail {
         Ok(self.root.as_ref().ok_or(Errno::BADF)?)
     }
 
+    fn scratch(&self) -> Result<&OwnedFd, StepError> {
+        Ok(self.scratch.as_ref().ok_or(Errno::BADF)?)
+    }
+
     fn take(&mut self, source: usize) -> Result<OwnedFd, StepError> {
         Ok(self.sources.get_mut(source).and_then(Option::take).ok_or(Errno::BADF)?)
     }
@@ -153,19 +197,20 @@ impl Jail {
         attach_on(&tree, &self.target(target)?)
     }
 
-    fn writable(&mut self, index: usize, target: &str, mode: u32, owner: DirectoryOwner) -> Result<(), StepError> {
-        let directory = self.writable_directory(&format!("d{index}"), mode, owner)?;
+    fn writable(&mut self, target: &str) -> Result<(), StepError> {
+        let directory = clone_tree(self.scratch()?, &format!("{UPPER}{target}"))?;
         attach_on(&directory, &self.target(target)?)
     }
 
-    /// A new directory of the writable layer, as a mount of its own.
-    fn writable_directory(&self, name: &str, mode: u32, owner: DirectoryOwner) -> Result<OwnedFd, StepError> {
-        let scratch = self.scratch.as_ref().ok_or(Errno::BADF)?;
+    fn private(&mut self, target: &str) -> Result<(), StepError> {
+        let directory = self.beside_upper(target.trim_start_matches('/'), 0o700)?;
+        attach_on(&directory, &self.target(target)?)
+    }
+
+    /// A new directory of the writable layer that is no part of the tree, as a mount of its own.
+    fn beside_upper(&self, name: &str, mode: u32) -> Result<OwnedFd, StepError> {
+        let scratch = self.scratch()?;
         rustix::fs::mkdirat(scratch, name, Mode::from_raw_mode(mode))?;
-        if owner == DirectoryOwner::User {
-            let (user, group) = (Uid::from_raw(self.plan.user.id), Gid::from_raw(self.plan.user.group));
-            rustix::fs::chownat(scratch, name, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
-        }
         clone_tree(scratch, name)
     }
 
@@ -209,7 +254,7 @@ impl Jail {
         }
         let options = [("ptmxmode", "0666".to_owned()), ("mode", "0620".to_owned())];
         attach(&file_system("devpts", &options, MountAttrFlags::MOUNT_ATTR_NOEXEC)?, &devices, "pts")?;
-        let shared = self.writable_directory("shm", 0o1777, DirectoryOwner::Root)?;
+        let shared = self.beside_upper("shm", 0o1777)?;
         attach(&shared, &devices, "shm")
     }
 
@@ -259,7 +304,10 @@ fn file_system(kind: &str, options: &[(&str, String)], extra: MountAttrFlags) ->
 }
 
 fn clone_tree(directory: &OwnedFd, path: &str) -> Result<OwnedFd, StepError> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
     open_tree(directory, path, flags).map_err(StepError::about(path))
 }
 

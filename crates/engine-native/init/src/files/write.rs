@@ -27,31 +27,30 @@ pub fn write(channel: &OwnedFd, path: &[u8], options: Options, pipe: OwnedFd) ->
         return Err(FileFailure::System(libc::EEXIST));
     }
     let mode = Mode::from_raw_mode(options.mode & 0o777);
-    let file = rustix::fs::openat(&target.directory, ".", OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC, mode)?;
-    rustix::fs::fchmod(&file, mode)?;
+    let unfinished = Unfinished::make(&target.directory, mode)?;
+    rustix::fs::fchmod(&unfinished.file, mode)?;
     wire::send(channel.as_fd(), &FromFile::Done, &[])?;
-    copy(&pipe, &file)?;
+    copy(&pipe, &unfinished.file)?;
     await_commit(channel)?;
-    rustix::fs::fsync(&file)?;
-    target.give_name(&file, options.replace)
+    rustix::fs::fsync(&unfinished.file)?;
+    target.give_name(&unfinished, options.replace)
 }
 
 /// Take the contents of several files from the pipe, and give each its name when it is whole. They replace what was there.
 pub fn place(files: &[PlacedFile], pipe: &OwnedFd) -> Result<(), FileFailure> {
     for file in files {
         let target = Target::find(&file.path, true)?;
-        let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-        let unnamed = rustix::fs::openat(&target.directory, ".", flags, Mode::from_raw_mode(0o644))?;
+        let unfinished = Unfinished::make(&target.directory, Mode::from_raw_mode(0o644))?;
         let mut left = file.bytes;
         while left > 0 {
-            match rustix::pipe::splice(pipe, None, &unnamed, None, left as usize, SpliceFlags::MOVE) {
+            match rustix::pipe::splice(pipe, None, &unfinished.file, None, left as usize, SpliceFlags::MOVE) {
                 Ok(0) => return Err(FileFailure::System(libc::ECANCELED)),
                 Ok(count) => left = left.saturating_sub(count as u64),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
         }
-        target.give_name(&unnamed, true)?;
+        target.give_name(&unfinished, true)?;
     }
     Ok(())
 }
@@ -73,6 +72,53 @@ fn copy(pipe: &OwnedFd, file: &OwnedFd) -> Result<(), FileFailure> {
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// A file that nobody is meant to see yet.
+struct Unfinished<'a> {
+    file: OwnedFd,
+    directory: &'a OwnedFd,
+    /// Its name, removed with this value, where files without one cannot be made: on overlays before Linux 6.1.
+    name: Option<String>,
+}
+
+impl<'a> Unfinished<'a> {
+    fn make(directory: &'a OwnedFd, mode: Mode) -> Result<Self, FileFailure> {
+        match rustix::fs::openat(directory, ".", OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC, mode) {
+            Ok(file) => Ok(Self { file, directory, name: None }),
+            Err(Errno::OPNOTSUPP) => Self::make_named(directory, mode),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn make_named(directory: &'a OwnedFd, mode: Mode) -> Result<Self, FileFailure> {
+        let name = temporary_name("part");
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(directory, name.as_str(), flags, mode)?;
+        Ok(Self { file, directory, name: Some(name) })
+    }
+
+    fn link(&self, name: &[u8]) -> rustix::io::Result<()> {
+        match &self.name {
+            Some(own) => rustix::fs::linkat(self.directory, own.as_str(), self.directory, name, AtFlags::empty()),
+            None => {
+                let anonymous = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+                rustix::fs::linkat(CWD, anonymous.as_str(), self.directory, name, AtFlags::SYMLINK_FOLLOW)
+            }
+        }
+    }
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if let Some(name) = &self.name {
+            let _ = rustix::fs::unlinkat(self.directory, name.as_str(), AtFlags::empty());
+        }
+    }
+}
+
+fn temporary_name(ending: &str) -> String {
+    format!(".sandpen-{}.{ending}", rustix::process::getpid().as_raw_nonzero())
 }
 
 /// Where a file is to stand: its directory, held open, and its name there.
@@ -112,18 +158,15 @@ impl Target {
         Err(FileFailure::System(libc::ELOOP))
     }
 
-    fn give_name(&self, file: &OwnedFd, replace: bool) -> Result<(), FileFailure> {
-        let anonymous = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let link =
-            |name: &[u8]| rustix::fs::linkat(CWD, anonymous.as_str(), &self.directory, name, AtFlags::SYMLINK_FOLLOW);
+    fn give_name(&self, unfinished: &Unfinished<'_>, replace: bool) -> Result<(), FileFailure> {
         if !replace || !self.exists {
-            match link(&self.name) {
+            match unfinished.link(&self.name) {
                 Err(Errno::EXIST) if replace => {}
                 result => return Ok(result?),
             }
         }
-        let temporary = format!(".sandpen-{}.new", rustix::process::getpid().as_raw_nonzero());
-        link(temporary.as_bytes())?;
+        let temporary = temporary_name("new");
+        unfinished.link(temporary.as_bytes())?;
         rustix::fs::renameat(&self.directory, temporary.as_str(), &self.directory, &self.name).map_err(|error| {
             let _ = rustix::fs::unlinkat(&self.directory, temporary.as_str(), AtFlags::empty());
             error.into()
@@ -141,5 +184,28 @@ fn open_directory(path: &[u8], make: bool) -> Result<OwnedFd, FileFailure> {
         }
         Err(Errno::NOTDIR) => Err(FileFailure::NotDirectory),
         result => Ok(result?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_must_have_a_name_meanwhile_leaves_none() {
+        let place = std::env::temp_dir().join(temporary_name("test"));
+        std::fs::create_dir(&place).unwrap();
+        let directory = open_directory(place.to_str().unwrap().as_bytes(), false).unwrap();
+        let names = || std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        for (name, replace) in [("given", false), ("given", true)] {
+            let exists = place.join(name).exists();
+            let target = Target { directory: directory.try_clone().unwrap(), name: name.into(), exists };
+            let unfinished = Unfinished::make_named(&target.directory, Mode::from_raw_mode(0o600)).unwrap();
+            assert_eq!(names().len(), 1 + usize::from(exists));
+            target.give_name(&unfinished, replace).unwrap();
+            drop(unfinished);
+            assert_eq!(names(), [name]);
+        }
+        std::fs::remove_dir_all(place).unwrap();
     }
 }
