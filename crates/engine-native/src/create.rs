@@ -22,7 +22,7 @@ use crate::plan::{self, Request};
 use crate::pool::Kind;
 use crate::skeleton::RootLayout;
 use crate::wire::FromInit;
-use crate::{places, record};
+use crate::{places, record, role};
 
 /// Whoever just got a sandbox is about to start something in it, and goes first.
 const FILL_AFTER: Duration = Duration::from_millis(4);
@@ -31,6 +31,7 @@ impl Shared {
     pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         self.walls()?;
         spec.limits.check()?;
+        self.check_role(spec)?;
         let exists = || Error::new(ErrorKind::AlreadyExists, format!("there is a sandbox {id} already"));
         let recorded = record::read(&self.places.records, id).map_err(not_recorded)?.is_some();
         if self.knows(id) || recorded {
@@ -125,6 +126,7 @@ impl Shared {
             owner: spec.owner.clone(),
             name: spec.name.clone(),
             persistence: spec.persistence,
+            role: spec.role,
             limits: plan::enforced_limits(&spec.limits),
             walls,
             environment: environment(root, spec, pass)?,
@@ -266,9 +268,7 @@ fn usable(places: &[cgroup::Place], walls: &std::collections::BTreeSet<sandbox::
 /// Ours, then the gateway's, then what was asked for: the last wins.
 fn environment(root: &RootLayout, spec: &SandboxSpec, pass: Option<&Pass>) -> Result<Environment> {
     let mut environment = Environment::default();
-    for (name, value) in
-        [("HOME", "/home/sandbox"), ("LANG", "C.UTF-8"), ("PATH", &root.search_path), ("USER", "sandbox")]
-    {
+    for (name, value) in role::variables(spec.role, &root.search_path) {
         environment.insert(name, value)?;
     }
     for (name, value) in &root.environment {

@@ -319,7 +319,7 @@ impl Engine for NativeEngine {
     async fn isolation(&self, id: &SandboxId) -> Result<IsolationReport> {
         let live = self.shared.live(id).await?;
         let description = &live.description;
-        Ok(self.shared.host.report(&description.walls, description.limits, &description.network))
+        Ok(self.shared.host.report(description))
     }
 
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {

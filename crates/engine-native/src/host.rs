@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use sandbox::{Error, ErrorKind, IsolationReport, Layer, LayerReport, LayerState, Limits, Network, Result};
+use sandbox::{Error, ErrorKind, IsolationReport, Layer, LayerReport, LayerState, Result, Role};
 
 use crate::cgroup::{self, Controller, Missing, Place, Version};
 use crate::ids::{self, Pool};
-use crate::syscall;
+use crate::live::Description;
+use crate::{role, syscall};
 
 /// What was found out about the host, once, at start.
 #[derive(Clone, Debug)]
@@ -176,13 +177,18 @@ impl Host {
     }
 
     /// The report of a sandbox that was built with these walls.
-    pub fn report(&self, walls: &BTreeSet<Layer>, limits: Limits, network: &Network) -> IsolationReport {
+    pub fn report(&self, description: &Description) -> IsolationReport {
+        let Description { walls, network, role, .. } = description;
         let layers = Layer::ALL
             .iter()
             .map(|&layer| {
-                let detail = match (layer, network.is_none()) {
-                    (Layer::NetworkNamespace, false) => {
+                let detail = match (layer, network.is_none(), role) {
+                    (Layer::NetworkNamespace, false, _) => {
                         format!("namespace of its own without a route out; the gateway lets it reach {network}")
+                    }
+                    (Layer::NoCapabilities, _, Role::Builder) => role::KEPT.to_owned(),
+                    (Layer::Landlock, _, Role::Builder) => {
+                        format!("{}; all of the image may be written to", self.layer(layer).detail)
                     }
                     _ => self.layer(layer).detail,
                 };
@@ -190,7 +196,7 @@ impl Host {
                 LayerReport { layer, state, detail }
             })
             .collect();
-        IsolationReport { tier: "Linux process isolation with a shared kernel", layers, limits }
+        IsolationReport { tier: "Linux process isolation with a shared kernel", layers, limits: description.limits }
     }
 }
 

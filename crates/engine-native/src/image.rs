@@ -61,6 +61,11 @@ pub fn trusted_roots(image: &Image) -> Result<Environment> {
     Ok(environment)
 }
 
+/// Whether a made-up file says where one is, which no image can know, and not who.
+pub fn is_of_this_machine(path: &GuestPath) -> bool {
+    tree::ALWAYS.iter().any(|always| always.as_bytes() == path.as_bytes())
+}
+
 /// The user that programs run as, and its names in the made-up `/etc`.
 pub const USER_ID: u32 = 1000;
 pub const USER_NAME: &str = "sandbox";
@@ -106,7 +111,7 @@ pub struct SyntheticFile {
 }
 
 /// Text is UTF-8 in every image; a program that finds no such locale falls back to `C`.
-fn environment() -> Vec<(String, String)> {
+pub fn environment() -> Vec<(String, String)> {
     vec![("LANG".to_owned(), "C.UTF-8".to_owned())]
 }
 

@@ -20,7 +20,7 @@ use rustix::fs::{Gid, Mode, OFlags, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::Program;
-use crate::plan::{Identity, Init, Plan, Resource};
+use crate::plan::{Identity, Init, Plan, Resource, Rights};
 use crate::seccomp;
 use crate::syscall;
 use crate::wire::{INIT_CHANNEL, INIT_IMAGE, INIT_LOCK, INIT_SCRATCH};
@@ -276,7 +276,7 @@ impl Jail {
 
     fn capabilities(&mut self) -> Result<(), StepError> {
         if self.plan.drop_capabilities {
-            privileges::keep_for_init_only()?;
+            privileges::keep_few(self.plan.rights)?;
         }
         Ok(())
     }
@@ -284,6 +284,11 @@ impl Jail {
     fn start_init(&mut self) -> Result<(), StepError> {
         let user = self.plan.user;
         let mut argv = vec!["init".to_owned(), user.id.to_string(), user.group.to_string()];
+        let role = match self.plan.rights {
+            Rights::Nothing => "guest",
+            Rights::Installing => "builder",
+        };
+        argv.push(role.to_owned());
         match &self.plan.init {
             Init::Attached => argv.push("attached".to_owned()),
             Init::Listening { idle_milliseconds, .. } => {

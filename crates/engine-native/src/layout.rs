@@ -5,17 +5,18 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use images::Digest;
-use sandbox::{Error, GuestPath, Image, Result, SandboxSpec};
+use sandbox::{Error, GuestPath, Image, Result, Role, SandboxSpec};
 
 use crate::engine::Shared;
 use crate::image::{self, Hold, RootTree};
+use crate::role;
 use crate::skeleton::{self, RootLayout};
 
 /// How long the parts of a root are taken to be where they were: programs may have been installed.
 const AGE: Duration = Duration::from_secs(2);
 
-/// What tells two roots apart: the image, what its name means now, and the work directory.
-type Key = (Image, Option<Digest>, GuestPath);
+/// What tells two roots apart: the image, what its name means now, the work directory, and whom programs are.
+type Key = (Image, Option<Digest>, GuestPath, Role);
 
 /// Roots that were prepared, with the time when they were last looked at.
 #[derive(Debug, Default)]
@@ -48,13 +49,13 @@ impl Shared {
             }
         };
         let meaning = hold.as_ref().map(|image| image.named.manifest.digest);
-        let key = (spec.image.clone(), meaning, spec.work_directory.clone());
+        let key = (spec.image.clone(), meaning, spec.work_directory.clone(), spec.role);
         if let Some(layout) = self.layouts.get(&key) {
             return Ok((layout, hold));
         }
-        let (skeletons, work_directory) = (self.places.skeletons.clone(), spec.work_directory.clone());
+        let (skeletons, work_directory, role) = (self.places.skeletons.clone(), spec.work_directory.clone(), spec.role);
         let prepare = move |tree: RootTree| {
-            skeleton::prepare(tree, &skeletons, &work_directory)
+            skeleton::prepare(role::apply(role, tree), &skeletons, &work_directory, role)
                 .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))
         };
         let layout = match image::known(&spec.image, &state) {

@@ -37,6 +37,7 @@ mod plan;
 mod pool;
 mod process;
 mod record;
+mod role;
 pub mod seccomp;
 mod skeleton;
 mod syscall;
@@ -57,7 +58,7 @@ pub mod inside {
     pub use crate::cgroup::{Controller, Leaf, Place, Setting, Version};
     pub use crate::image::{Bind, User};
     pub use crate::plan::{
-        Directory, DirectoryOwner, Identity, Init, Landlock, Mount, Plan, Request, Resource, Rlimit, Root, plan,
+        Directory, DirectoryOwner, Identity, Init, Landlock, Mount, Plan, Request, Resource, Rights, Rlimit, Root, plan,
     };
     pub use crate::skeleton::RootLayout;
     pub use crate::wire::{

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use egress::Door;
 use rustix::process::Signal;
 use sandbox::{
-    Environment, Error, GuestPath, Layer, Limits, Network, Owner, Persistence, Result, SandboxId, SandboxName,
+    Environment, Error, GuestPath, Layer, Limits, Network, Owner, Persistence, Result, Role, SandboxId, SandboxName,
     SandboxSpec, SecretName,
 };
 use tokio::io::unix::AsyncFd;
@@ -27,6 +27,8 @@ pub struct Description {
     pub owner: Owner,
     pub name: Option<SandboxName>,
     pub persistence: Persistence,
+    /// A builder is never recorded.
+    pub role: Role,
     pub limits: Limits,
     pub walls: BTreeSet<Layer>,
     /// Every exec starts from these.

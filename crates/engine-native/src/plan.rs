@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use sandbox::{GuestPath, Layer, Limits, Persistence, SandboxId, SandboxSpec};
+use sandbox::{GuestPath, Layer, Limits, Persistence, Role, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{self, Leaf, Place};
@@ -23,6 +23,7 @@ pub struct Plan {
     pub identity: Identity,
     /// Whom programs run as, inside.
     pub user: User,
+    pub rights: Rights,
     pub cgroups: Vec<Leaf>,
     /// Trees of the host that mounts refer to by index. Opened with the rights of whoever runs the engine, before the
     /// change to the sandbox's ids, because a directory on the way to one may be closed to those.
@@ -53,6 +54,14 @@ pub enum Identity {
     Single,
     /// No user namespace at all.
     Host,
+}
+
+/// What programs may do beyond what their user may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rights {
+    Nothing,
+    /// As root of the sandbox, what installing programs takes.
+    Installing,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -208,7 +217,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         sources.len() - 1
     };
     let root = match &request.root.lowers[..] {
-        [] => Root::ReadOnly { source: 0 },
+        [] if request.spec.role == Role::Guest => Root::ReadOnly { source: 0 },
         lowers => Root::Overlay { sources: [0].into_iter().chain(lowers.iter().cloned().map(&mut source)).collect() },
     };
     let home = "/home/sandbox".to_owned();
@@ -225,14 +234,19 @@ pub fn plan(request: &Request<'_>) -> Plan {
     if !has(Layer::PivotedRoot) {
         mounts.push(Mount::Bind { source: source(PathBuf::from("/")), target: "/mnt".to_owned() });
     }
-    // Process 1 keeps the output of detached commands there.
-    mounts.push(Mount::Private { target: "/run".to_owned() });
     let directory = |path: &str, mode, owner| Directory { path: path.to_owned(), mode, owner };
-    let directories = vec![
-        directory("/tmp", 0o1777, DirectoryOwner::Root),
-        directory(&home, 0o755, DirectoryOwner::User),
-        directory(&work_directory, 0o755, DirectoryOwner::User),
-    ];
+    let directories = match request.spec.role {
+        Role::Guest => {
+            // Process 1 keeps the output of detached commands there.
+            mounts.push(Mount::Private { target: "/run".to_owned() });
+            vec![
+                directory("/tmp", 0o1777, DirectoryOwner::Root),
+                directory(&home, 0o755, DirectoryOwner::User),
+                directory(&work_directory, 0o755, DirectoryOwner::User),
+            ]
+        }
+        Role::Builder => Vec::new(),
+    };
     if let Root::ReadOnly { .. } = root {
         mounts.extend(directories.iter().map(|directory| Mount::Writable { target: directory.path.clone() }));
     }
@@ -261,6 +275,10 @@ pub fn plan(request: &Request<'_>) -> Plan {
             (true, false) => Identity::SharedRange,
         },
         user: request.root.user,
+        rights: match request.spec.role {
+            Role::Guest => Rights::Nothing,
+            Role::Builder => Rights::Installing,
+        },
         cgroups: cgroup::leaves(request.places, request.instance, request.id.as_str(), &limits),
         sources,
         root,
@@ -275,7 +293,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         drop_capabilities: has(Layer::NoCapabilities),
         close_descriptors: has(Layer::Descriptors),
         seccomp: has(Layer::Seccomp),
-        rlimits: rlimits(&limits, request.walls),
+        rlimits: rlimits(&limits, request.walls, request.spec.role),
         init: match request.spec.persistence {
             Persistence::Ephemeral => Init::Attached,
             Persistence::Persistent => Init::Listening {
@@ -300,6 +318,11 @@ pub fn namespaces(walls: &BTreeSet<Layer>) -> u64 {
 }
 
 fn writable(request: &Request<'_>, home: String, work_directory: String) -> Vec<String> {
+    match request.spec.role {
+        Role::Guest => {}
+        // A build makes directories in the root and writes to them; a rule for them cannot be made before.
+        Role::Builder => return vec!["/".to_owned()],
+    }
     let mut writable = vec!["/dev".to_owned(), "/run".to_owned(), "/tmp".to_owned(), home, work_directory];
     // The image's own rights decide there; what remains closed is what is mounted over it.
     let covered = ["dev", "proc", "sys"];
@@ -308,12 +331,17 @@ fn writable(request: &Request<'_>, home: String, work_directory: String) -> Vec<
     writable
 }
 
-fn rlimits(limits: &Limits, walls: &BTreeSet<Layer>) -> Vec<Rlimit> {
+fn rlimits(limits: &Limits, walls: &BTreeSet<Layer>, role: Role) -> Vec<Rlimit> {
     let limit = |resource, limit| Rlimit { resource, limit };
     let mut rlimits = Vec::new();
     if walls.contains(&Layer::ProcessLimit) {
         // Counted by user and user namespace, so it holds for one sandbox alone, and exactly for its user's processes.
-        rlimits.push(limit(Resource::Processes, limits.processes.into()));
+        // In a builder our own helpers are the same user.
+        let helpers = match role {
+            Role::Guest => 0,
+            Role::Builder => 8,
+        };
+        rlimits.push(limit(Resource::Processes, u64::from(limits.processes) + helpers));
     }
     if walls.contains(&Layer::Rlimits) {
         rlimits.extend([
@@ -328,10 +356,13 @@ fn rlimits(limits: &Limits, walls: &BTreeSet<Layer>) -> Vec<Rlimit> {
 }
 
 /// Where the files of an image must have directories, so that there is something to mount on.
-pub fn mount_points(work_directory: &GuestPath) -> Vec<String> {
-    let fixed = ["/dev", "/home/sandbox", "/mnt", "/proc", "/run", "/tmp"];
-    let work_directory = String::from_utf8_lossy(work_directory.as_bytes()).into_owned();
-    fixed.iter().map(|path| (*path).to_owned()).chain([work_directory]).collect()
+pub fn mount_points(work_directory: &GuestPath, role: Role) -> Vec<String> {
+    let (fixed, own): (&[&str], _) = match role {
+        Role::Guest => (&["/dev", "/home/sandbox", "/mnt", "/proc", "/run", "/tmp"], Some(work_directory)),
+        Role::Builder => (&["/dev", "/mnt", "/proc"], None),
+    };
+    let own = own.map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned());
+    fixed.iter().map(|path| (*path).to_owned()).chain(own).collect()
 }
 
 #[cfg(test)]

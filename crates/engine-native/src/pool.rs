@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandbox::{GuestPath, Limits, Persistence, SandboxSpec};
+use sandbox::{GuestPath, Limits, Persistence, Role, SandboxSpec};
 
 use crate::live::Live;
 use crate::skeleton::RootLayout;
@@ -25,9 +25,9 @@ pub struct Kind {
 
 impl Kind {
     /// `None` for a sandbox that cannot be somebody else's spare: its name is its host name, and a persistent one is
-    /// recorded before it is made.
+    /// recorded before it is made; builders are too few to be made ahead.
     pub fn of(spec: &SandboxSpec, root: &RootLayout) -> Option<Self> {
-        let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none();
+        let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none() && spec.role == Role::Guest;
         plain.then(|| Self { root: root.clone(), limits: spec.limits, work_directory: spec.work_directory.clone() })
     }
 }

@@ -11,7 +11,7 @@ use rustix::pipe::PipeFlags;
 use rustix::termios::Winsize;
 use sandbox::{
     Environment, Error, ErrorKind, ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, NetworkActivity,
-    OnDisconnect, OutputTarget, Process, ProcessControl, Result, Signal, TerminalSize,
+    OnDisconnect, OutputTarget, Process, ProcessControl, Result, Role, Signal, TerminalSize,
 };
 use tokio::io::AsyncRead;
 use tokio::sync::Mutex;
@@ -19,6 +19,7 @@ use tokio::sync::Mutex;
 use crate::channel::{Channel, Stream};
 use crate::files;
 use crate::live::{Live, not_found};
+use crate::role;
 use crate::wire::{EndCause, Exec, ExecEnd, ExecStage, FromExec, FromLog, Terminal, ToExec, ToInit, Work};
 
 /// Bounds on what process 1, which is not trusted, may send as logs; it keeps less.
@@ -29,6 +30,12 @@ const MOST_LOG_BYTES: usize = 2 << 20;
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
+    if let Some(account) = request.account {
+        role::check_account(live.description.role, account)?;
+    }
+    if live.description.role == Role::Builder && request.output == OutputTarget::Log {
+        return Err(Error::unsupported("a sandbox that builds keeps no logs: its whole tree is the build's"));
+    }
     let internal = |cause: io::Error| Error::internal("the command's streams could not be made").with_cause(cause);
     let (channel, theirs) = Channel::pair().map_err(internal)?;
     let streams = match (request.terminal, request.output) {
@@ -106,6 +113,7 @@ fn message(live: &Live, request: &ExecRequest) -> Exec {
         timeout_milliseconds: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2),
         detached: request.on_disconnect == OnDisconnect::Continue,
         logged: request.output == OutputTarget::Log,
+        account: request.account.map(|account| (account.user, account.group)),
         script: request.script.as_ref().map(|script| (script.path().as_bytes().to_vec(), script.contents().to_vec())),
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use sandbox::{ByteSize, Environment, GuestPath, Limits, Network, Persistence, SandboxId};
+use sandbox::{ByteSize, Environment, GuestPath, Limits, Network, Persistence, Role, SandboxId};
 use serde::{Deserialize, Serialize};
 
 use crate::live::Description;
@@ -111,6 +111,7 @@ pub fn parse(bytes: &[u8]) -> io::Result<Description> {
         owner: record.owner.parse().map_err(domain)?,
         name: record.name.map(|name| name.parse()).transpose().map_err(domain)?,
         persistence: Persistence::Persistent,
+        role: Role::Guest,
         limits: Limits {
             cpu_millis: record.cpu_millis,
             memory: ByteSize::new(record.memory),
@@ -164,6 +165,7 @@ mod tests {
             owner: sandbox::Owner::local(),
             name: None,
             persistence: Persistence::Persistent,
+            role: Role::Guest,
             limits: Limits::default(),
             walls: BTreeSet::new(),
             environment: Environment::default(),

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sandbox::GuestPath;
+use sandbox::{GuestPath, Role};
 
 use crate::image::{Bind, RootTree, User};
 use crate::{collect, plan};
@@ -32,15 +32,15 @@ pub struct RootLayout {
 static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
 
 /// Write the skeleton of a tree, unless an earlier process has.
-pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath) -> io::Result<RootLayout> {
+pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath, role: Role) -> io::Result<RootLayout> {
     let mut hasher = DefaultHasher::new();
-    (&tree, work_directory).hash(&mut hasher);
+    (&tree, work_directory, role).hash(&mut hasher);
     let skeleton = directory.join(format!("{:016x}", hasher.finish()));
     collect::keep(&skeleton);
     if !skeleton.exists() {
         let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         let unfinished = directory.join(format!("new-{}-{attempt}", std::process::id()));
-        write(&tree, &unfinished, work_directory)?;
+        write(&tree, &unfinished, plan::mount_points(work_directory, role))?;
         if let Err(error) = fs::rename(&unfinished, &skeleton) {
             fs::remove_dir_all(&unfinished)?;
             // Another process was faster; what it wrote is the same.
@@ -53,10 +53,10 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath) -> 
     Ok(RootLayout { skeleton, lowers, binds, top, user, search_path, environment })
 }
 
-fn write(tree: &RootTree, top: &Path, work_directory: &GuestPath) -> io::Result<()> {
+fn write(tree: &RootTree, top: &Path, mount_points: Vec<String>) -> io::Result<()> {
     make_directory(top)?;
     let directories = tree.directories.iter().map(|path| path.to_string_lossy().into_owned());
-    for path in plan::mount_points(work_directory).into_iter().chain(directories) {
+    for path in mount_points.into_iter().chain(directories) {
         make_directory(&below(top, &path))?;
     }
     for (path, target) in &tree.links {

@@ -81,6 +81,8 @@ pub struct Exec {
     pub script: Option<(Vec<u8>, Vec<u8>)>,
     /// Keep the output inside instead of sending it; there are no streams then.
     pub logged: bool,
+    /// The user and group to be, in a builder alone.
+    pub account: Option<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

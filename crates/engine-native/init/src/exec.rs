@@ -57,7 +57,7 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
             (None, Some(log), streams)
         }
         Some(size) => {
-            let (controller, terminal) = open_terminal(size).map_err(failed(ExecStage::Terminal))?;
+            let (controller, terminal) = open_terminal(size, request.account).map_err(failed(ExecStage::Terminal))?;
             (Some(controller), None, vec![terminal])
         }
         None => (None, None, streams),
@@ -87,8 +87,8 @@ fn open_log(request: &Exec) -> io::Result<(Log, Vec<OwnedFd>)> {
     Ok((log, vec![nothing, output, errors]))
 }
 
-fn open_terminal(size: Terminal) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    identity::as_user(|| {
+fn open_terminal(size: Terminal, account: Option<(u32, u32)>) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    identity::as_user(account, || {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let controller = rustix::pty::openpt(flags)?;
         rustix::pty::unlockpt(&controller)?;
@@ -115,7 +115,7 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         rustix::stdio::dup2_stdin(stream(0)?).map_err(terminal)?;
         rustix::stdio::dup2_stdout(stream(1)?).map_err(terminal)?;
         rustix::stdio::dup2_stderr(stream(2)?).map_err(terminal)?;
-        identity::become_user().map_err(failed(ExecStage::Identity))?;
+        identity::become_user(request.account).map_err(failed(ExecStage::Identity))?;
         let directory = c_string(request.work_directory.clone())?;
         rustix::process::chdir(&directory).map_err(failed(ExecStage::WorkDirectory))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));

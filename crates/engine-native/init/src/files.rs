@@ -27,7 +27,7 @@ pub fn work(operation: FileOperation, channel: OwnedFd, pipe: Option<OwnedFd>) {
 
     // Held until the answer is sent: whoever sees the pipe close must find the reason already there.
     let _held = pipe.as_ref().and_then(|pipe| pipe.try_clone().ok());
-    let done = identity::become_user().map_err(Into::into).and_then(|()| serve(operation, &channel, pipe));
+    let done = identity::become_user(None).map_err(Into::into).and_then(|()| serve(operation, &channel, pipe));
     if let Err(failure) = done {
         let _ = wire::send(channel.as_fd(), &FromFile::Failed(failure), &[]);
     }
@@ -86,7 +86,11 @@ fn serve(operation: FileOperation, channel: &OwnedFd, pipe: Option<OwnedFd>) -> 
 
 /// What the writable layer holds, for usage reports.
 pub fn used_bytes() -> u64 {
-    rustix::fs::statfs("/run").map_or(0, |layer| (layer.f_blocks - layer.f_bfree) * layer.f_bsize as u64)
+    let place = match identity::role() {
+        identity::Role::Guest => "/run",
+        identity::Role::Builder => "/",
+    };
+    rustix::fs::statfs(place).map_or(0, |layer| (layer.f_blocks - layer.f_bfree) * layer.f_bsize as u64)
 }
 
 impl From<io::Error> for FileFailure {

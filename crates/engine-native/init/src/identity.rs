@@ -3,11 +3,20 @@
 use std::sync::OnceLock;
 
 use rustix::fs::{Gid, Uid};
+use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-/// Whom programs run as, told once at start.
-static USER: OnceLock<(u32, u32)> = OnceLock::new();
+/// Whom programs run as and what they may do, told once at start.
+static PROGRAMS: OnceLock<(u32, u32, Role)> = OnceLock::new();
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Programs have no right beyond their user's.
+    Guest,
+    /// Programs of root keep what we have, and others can be asked for.
+    Builder,
+}
 
 const NOTHING: CapabilitySets = CapabilitySets {
     effective: CapabilitySet::empty(),
@@ -15,37 +24,58 @@ const NOTHING: CapabilitySets = CapabilitySets {
     inheritable: CapabilitySet::empty(),
 };
 
-/// Give up what was only needed to get here through exec, and close our memory to the sandbox's user.
-pub fn settle(user: u32, group: u32) -> rustix::io::Result<()> {
-    USER.get_or_init(|| (user, group));
+/// Give up what was only needed to get here through exec, and close our memory to everybody inside.
+pub fn settle(user: u32, group: u32, role: Role) -> rustix::io::Result<()> {
+    PROGRAMS.get_or_init(|| (user, group, role));
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    rustix::thread::clear_ambient_capability_set()?;
-    let held = rustix::thread::capabilities(None)?;
-    rustix::thread::set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::empty(), ..held })
+    match role {
+        Role::Guest => {
+            rustix::thread::clear_ambient_capability_set()?;
+            let held = rustix::thread::capabilities(None)?;
+            rustix::thread::set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::empty(), ..held })
+        }
+        // The ambient set is how root's programs get through exec what we have; nobody can add to it any more.
+        Role::Builder => Ok(()),
+    }
 }
 
-/// Become the sandbox's user for good, with no capability in any set.
-pub fn become_user() -> rustix::io::Result<()> {
+/// Without a word, nobody has more than nothing.
+pub fn role() -> Role {
+    PROGRAMS.get().map_or(Role::Guest, |&(_, _, role)| role)
+}
+
+/// Become a user for good: the sandbox's own, or another one in a builder. With no capability in any set, but for root of
+/// a builder.
+pub fn become_user(account: Option<(u32, u32)>) -> rustix::io::Result<()> {
     if crate::weaken::is_asked(crate::weaken::KEEP_CAPABILITIES) {
         return Ok(());
     }
-    let (user, group) = user()?;
+    let (user, group) = ids(account)?;
     rustix::thread::set_thread_res_gid(group, group, group)?;
     rustix::thread::set_thread_res_uid(user, user, user)?;
+    if role() == Role::Builder && user.is_root() {
+        return Ok(());
+    }
+    // Lowering these lowers the ambient set with them.
     rustix::thread::set_capabilities(None, NOTHING)
 }
 
-/// Do something as the sandbox's user and come back. A terminal belongs to whoever opened it.
-pub fn as_user<T>(work: impl FnOnce() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+/// Do something as that user and come back. A terminal belongs to whoever opened it.
+pub fn as_user<T>(account: Option<(u32, u32)>, work: impl FnOnce() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     let own = rustix::process::geteuid();
-    rustix::thread::set_thread_res_uid(None, user()?.0, None)?;
+    rustix::thread::set_thread_res_uid(None, ids(account)?.0, None)?;
     let result = work();
     rustix::thread::set_thread_res_uid(None, own, None)?;
     result
 }
 
-/// Without a word nobody becomes anybody.
-fn user() -> rustix::io::Result<(Uid, Gid)> {
-    let &(user, group) = USER.get().ok_or(rustix::io::Errno::PERM)?;
+/// Without a word nobody becomes anybody, and a guest never anybody else.
+fn ids(account: Option<(u32, u32)>) -> rustix::io::Result<(Uid, Gid)> {
+    let &(user, group, role) = PROGRAMS.get().ok_or(Errno::PERM)?;
+    let (user, group) = match (role, account) {
+        (Role::Guest | Role::Builder, None) => (user, group),
+        (Role::Builder, Some(account)) => account,
+        (Role::Guest, Some(_)) => return Err(Errno::PERM),
+    };
     Ok((Uid::from_raw(user), Gid::from_raw(group)))
 }

@@ -3,7 +3,7 @@
 //! It is built by the engine's build script as a static program, embedded in the engine and started by descriptor, so an
 //! image needs to contain nothing of ours. When it starts, every wall already stands: namespaces, root, limits, seccomp,
 //! Landlock. It keeps the rights to change user and to send signals within its own user namespace, and nothing else; the
-//! commands that it starts keep nothing at all.
+//! commands that it starts keep nothing at all. In a builder, it and the commands of root keep some more over files.
 //!
 //! When it ends, for whatever reason, the kernel kills everything in the sandbox with it.
 
@@ -22,18 +22,23 @@ mod worker;
 
 use std::time::Duration;
 
-/// Arguments: the user and the group that programs run as; then `attached`, or `listening` and the milliseconds after which an unused sandbox ends.
+/// Arguments: the user and the group that programs run as; `guest` or `builder`; then `attached`, or `listening` and the milliseconds after which an unused sandbox ends.
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut number = || arguments.next().and_then(|text| text.parse().ok());
     let (Some(user), Some(group)) = (number(), number()) else { std::process::exit(2) };
+    let role = match arguments.next().as_deref() {
+        Some("guest") => identity::Role::Guest,
+        Some("builder") => identity::Role::Builder,
+        _ => std::process::exit(2),
+    };
     let mode = match (arguments.next().as_deref(), arguments.next().and_then(|text| text.parse().ok())) {
         (Some("attached"), _) => serve::Mode::Attached,
         (Some("listening"), Some(idle)) => serve::Mode::Listening { idle: Duration::from_millis(idle) },
         _ => std::process::exit(2),
     };
     let Some(channel) = syscall::inherited_descriptor(wire::INIT_CHANNEL) else { std::process::exit(2) };
-    if syscall::close_on_exec_from(wire::INIT_CHANNEL).is_err() || identity::settle(user, group).is_err() {
+    if syscall::close_on_exec_from(wire::INIT_CHANNEL).is_err() || identity::settle(user, group, role).is_err() {
         std::process::exit(3);
     }
     // Whatever ended it: there is nobody inside to tell, and the server sees the channel close.

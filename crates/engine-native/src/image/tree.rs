@@ -16,7 +16,7 @@ use super::{RootTree, SEARCH_PATH, environment, etc};
 const DIRECTORIES: [&str; 5] = ["dev", "etc", "proc", "sys", "tmp"];
 
 /// Of the made-up files, those that say where one is; the rest only fills gaps.
-const ALWAYS: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
+pub const ALWAYS: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
 
 /// The tree in `path`. The state directory may not lie in it: a sandbox would see every other one.
 pub fn directory_tree(path: &Path, state: &Path) -> Result<RootTree> {

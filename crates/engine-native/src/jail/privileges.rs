@@ -10,7 +10,7 @@ use landlock::{
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::StepError;
-use crate::plan::Landlock;
+use crate::plan::{Landlock, Rights};
 
 /// The newest interface whose rules are understood here. Older kernels get the part that they know.
 const INTERFACE: ABI = ABI::V6;
@@ -18,17 +18,42 @@ const INTERFACE: ABI = ABI::V6;
 /// What process 1 needs to start programs as the sandbox's user and to end them.
 const INIT: [CapabilitySet; 3] = [CapabilitySet::SETUID, CapabilitySet::SETGID, CapabilitySet::KILL];
 
+/// What programs of a builder keep, over the ids of the sandbox alone:
+///
+/// - `CHOWN`: packages give their files to users of their own.
+/// - `DAC_OVERRIDE`: root of an image expects to read and change what belongs to those users.
+/// - `FOWNER`: and to set the modes and times of it.
+/// - `FSETID`: and that set-group-id of a directory or file outlives that; no mount of a sandbox heeds it.
+/// - `SETUID`, `SETGID`: downloads, tests and services are run as those users.
+/// - `KILL`: and ended.
+///
+/// Nothing that reaches beyond files and processes: no `SETFCAP` (a right that a file carries would be carried out with the
+/// image), no `MKNOD`, `SYS_CHROOT`, `SETPCAP`, `SYS_*` or `NET_*`.
+const BUILDER: [CapabilitySet; 7] = [
+    CapabilitySet::CHOWN,
+    CapabilitySet::DAC_OVERRIDE,
+    CapabilitySet::FOWNER,
+    CapabilitySet::FSETID,
+    CapabilitySet::SETUID,
+    CapabilitySet::SETGID,
+    CapabilitySet::KILL,
+];
+
 /// The highest capability number that any kernel so far could have; unknown ones are skipped.
 const MOST_CAPABILITIES: u32 = 63;
 
-/// Let three capabilities pass the next exec, by the ambient set, and make sure that no later exec gains any: the
+/// Let a few capabilities pass the next exec, by the ambient set, and make sure that no later exec gains any: the
 /// bounding set is empty, and being user 0 no longer gives anything.
-pub(super) fn keep_for_init_only() -> Result<(), StepError> {
-    let kept = INIT.into_iter().fold(CapabilitySet::empty(), |all, one| all | one);
+pub(super) fn keep_few(rights: Rights) -> Result<(), StepError> {
+    let few: &[CapabilitySet] = match rights {
+        Rights::Nothing => &INIT,
+        Rights::Installing => &BUILDER,
+    };
+    let kept = few.iter().fold(CapabilitySet::empty(), |all, one| all | *one);
     let held = rustix::thread::capabilities(None)?;
     rustix::thread::set_capabilities(None, CapabilitySets { inheritable: kept, ..held })?;
-    for capability in INIT {
-        rustix::thread::configure_capability_in_ambient_set(capability, true)?;
+    for capability in few {
+        rustix::thread::configure_capability_in_ambient_set(*capability, true)?;
     }
     // Only now: nothing outside of the bounding set can become inheritable.
     for number in 0..=MOST_CAPABILITIES {

@@ -18,7 +18,7 @@ use crate::crash;
 use crate::ids::{Extent, Pool};
 use crate::image::User;
 use crate::jail::{self, Failure, Held};
-use crate::plan::{Identity, Init, Plan, Root};
+use crate::plan::{Identity, Init, Plan, Rights, Root};
 use crate::syscall::{self, Cloned};
 
 /// The steps of the parent, in order.
@@ -251,7 +251,10 @@ fn shift_owners(plan: &Plan, pid: i32, trees: &[OwnedFd]) -> io::Result<()> {
     for tree in sources.iter().filter_map(|&source| trees.get(source)) {
         match syscall::map_owners(tree.as_fd(), namespace.as_fd()) {
             // Under Docker it is not for us to do, and some file systems cannot. The owners are strangers inside then.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL | libc::EOPNOTSUPP)) => {}
+            // A builder could not change them, and has to know.
+            Err(error)
+                if plan.rights == Rights::Nothing
+                    && matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL | libc::EOPNOTSUPP)) => {}
             result => result?,
         }
     }

@@ -6,22 +6,23 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use tar::{Builder, EntryType, Header};
 
-use super::{as_path, convert, make_directories, open, stat};
+use super::{as_path, convert, make_directories, open};
+use crate::identity::{self, Role};
 use crate::wire::{FileFailure, Kind, Stat};
 
 /// Write `path` and all below it to the pipe. `ready` is called when it is known that there is something to send.
 pub fn pack(path: &[u8], pipe: OwnedFd, ready: impl FnOnce() -> Result<(), FileFailure>) -> Result<(), FileFailure> {
-    let top = stat(path)?;
+    let top = rustix::fs::fstat(open(path, OFlags::PATH | OFlags::NOFOLLOW)?)?;
     ready()?;
     let name = as_path(path).file_name().map_or_else(|| PathBuf::from("."), PathBuf::from);
     let mut archive = Builder::new(io::BufWriter::with_capacity(256 << 10, File::from(pipe)));
     let mut pending = vec![(path.to_vec(), name, top)];
     while let Some((path, name, stat)) = pending.pop() {
-        let mut header = header_of(&stat);
+        let (mut header, stat) = (header_of(&stat), convert(&stat));
         match stat.kind {
             Kind::Directory => {
                 archive.append_data(&mut header, name.join(""), io::empty())?;
@@ -36,7 +37,7 @@ pub fn pack(path: &[u8], pipe: OwnedFd, ready: impl FnOnce() -> Result<(), FileF
                     }
                     if let Ok(stat) = rustix::fs::statat(&directory, child, AtFlags::SYMLINK_NOFOLLOW) {
                         let path = [&path, b"/".as_slice(), child].concat();
-                        pending.push((path, name.join(as_path(child)), convert(&stat)));
+                        pending.push((path, name.join(as_path(child)), stat));
                     }
                 }
             }
@@ -59,9 +60,19 @@ pub fn pack(path: &[u8], pipe: OwnedFd, ready: impl FnOnce() -> Result<(), FileF
     Ok(())
 }
 
-fn header_of(stat: &Stat) -> Header {
+fn header_of(raw: &rustix::fs::Stat) -> Header {
+    let stat: Stat = convert(raw);
     let mut header = Header::new_gnu();
     header.set_mode(stat.mode);
+    match identity::role() {
+        Role::Guest => {}
+        // What one stage of a build hands to the next.
+        Role::Builder => {
+            header.set_mode(raw.st_mode & 0o7777);
+            header.set_uid(raw.st_uid.into());
+            header.set_gid(raw.st_gid.into());
+        }
+    }
     header.set_mtime(stat.modified_seconds.max(0) as u64);
     header.set_size(0);
     header.set_entry_type(match stat.kind {
@@ -95,31 +106,48 @@ impl Read for Exactly {
 }
 
 /// Write the contents of a tar stream below `path`. Names that lead outside, and kinds that are not files, directories
-/// or links, make the whole stream wrong.
+/// or links, make the whole stream wrong. In a builder, entries have the owners, modes and times that the stream says.
 pub fn unpack(path: &[u8], pipe: OwnedFd, ready: impl FnOnce() -> Result<(), FileFailure>) -> Result<(), FileFailure> {
     make_directories(path)?;
     let top = open(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
     ready()?;
     let mut archive = tar::Archive::new(io::BufReader::with_capacity(256 << 10, File::from(pipe)));
+    let mut directories = Vec::new();
     for entry in archive.entries().map_err(bad_archive)? {
         let mut entry = entry.map_err(bad_archive)?;
         let name = inside(&entry.path().map_err(bad_archive)?)?;
         let mode = Mode::from_raw_mode(entry.header().mode().unwrap_or(0o644) & 0o777);
+        let stated = match identity::role() {
+            Role::Guest => None,
+            Role::Builder => Some(Stated::by(entry.header()).map_err(bad_archive)?),
+        };
         if name.as_os_str().is_empty() {
             continue;
         }
         match entry.header().entry_type() {
-            EntryType::Directory => drop(directory_at(&top, &name)?),
+            EntryType::Directory => {
+                let directory = directory_at(&top, &name)?;
+                if let Some(stated) = stated {
+                    stated.give_to(&directory)?;
+                    directories.push((name, stated.times));
+                }
+            }
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
                 let (parent, name) = place_for(&top, &name)?;
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let mut file = File::from(rustix::fs::openat(&parent, &name, flags, mode)?);
                 io::copy(&mut entry, &mut file)?;
+                if let Some(stated) = stated {
+                    stated.give_to(&OwnedFd::from(file))?;
+                }
             }
             EntryType::Symlink => {
                 let target = entry.link_name_bytes().ok_or(FileFailure::BadArchive)?.into_owned();
                 let (parent, name) = place_for(&top, &name)?;
                 rustix::fs::symlinkat(target, &parent, &name)?;
+                if let Some(stated) = stated {
+                    stated.give_to_link(&parent, &name)?;
+                }
             }
             EntryType::Link => {
                 let target = inside(&entry.link_name().map_err(bad_archive)?.ok_or(FileFailure::BadArchive)?)?;
@@ -132,9 +160,50 @@ pub fn unpack(path: &[u8], pipe: OwnedFd, ready: impl FnOnce() -> Result<(), Fil
             _ => return Err(FileFailure::BadArchive),
         }
     }
+    // Only now: what is made in a directory changes its time.
+    for (name, times) in directories {
+        // One that a later entry replaced is not there any more.
+        if let Ok(directory) = confined(&top, &name, OFlags::RDONLY | OFlags::DIRECTORY) {
+            rustix::fs::futimens(&directory, &times)?;
+        }
+    }
     // Whatever follows the end mark: the sender must be able to finish.
     io::copy(&mut archive.into_inner(), &mut io::sink())?;
     Ok(())
+}
+
+/// What a stream says of an entry besides its contents.
+struct Stated {
+    user: Uid,
+    group: Gid,
+    mode: Mode,
+    times: Timestamps,
+}
+
+impl Stated {
+    fn by(header: &Header) -> io::Result<Self> {
+        let id = |number: u64| u32::try_from(number).map_err(io::Error::other);
+        let modified = Timespec { tv_sec: i64::try_from(header.mtime()?).unwrap_or(i64::MAX), tv_nsec: 0 };
+        Ok(Self {
+            user: Uid::from_raw(id(header.uid()?)?),
+            group: Gid::from_raw(id(header.gid()?)?),
+            mode: Mode::from_raw_mode(header.mode()? & 0o7777),
+            times: Timestamps { last_access: modified, last_modification: modified },
+        })
+    }
+
+    fn give_to(&self, file: &OwnedFd) -> rustix::io::Result<()> {
+        rustix::fs::fchown(file, Some(self.user), Some(self.group))?;
+        // After its owner: a change of that takes set-id bits away.
+        rustix::fs::fchmod(file, self.mode)?;
+        rustix::fs::futimens(file, &self.times)
+    }
+
+    fn give_to_link(&self, parent: &OwnedFd, name: &[u8]) -> rustix::io::Result<()> {
+        let link = AtFlags::SYMLINK_NOFOLLOW;
+        rustix::fs::chownat(parent, name, Some(self.user), Some(self.group), link)?;
+        rustix::fs::utimensat(parent, name, &self.times, link)
+    }
 }
 
 fn bad_archive(_: io::Error) -> FileFailure {
