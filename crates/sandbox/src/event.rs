@@ -16,13 +16,15 @@ use crate::network::{Denial, Host, Network};
 use crate::path::GuestPath;
 use crate::secret::SecretName;
 use crate::spec::{Limits, Persistence};
+use crate::tree::{Checkpoint, SavedName};
 
-/// Something that happened to one sandbox of one owner.
+/// Something that happened to a sandbox of one owner, or to what is left of one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
     pub owner: Owner,
-    /// A refused create has one too: it was chosen before the refusal, and ties the event to the log.
-    pub id: SandboxId,
+    /// A refused create has one too: it was chosen before the refusal, and ties the event to the log. `None` of what is
+    /// about no sandbox, such as the end of a saved image.
+    pub id: Option<SandboxId>,
     pub kind: EventKind,
 }
 
@@ -90,6 +92,32 @@ pub enum EventKind {
         denial: Denial,
     },
     Renewed,
+    Saved {
+        name: SavedName,
+        bytes: u64,
+        took: Duration,
+    },
+    /// A saved image is no more.
+    Forgotten {
+        name: SavedName,
+    },
+    /// Of the one that was branched; the branch has a `Created` of its own.
+    Forked {
+        into: SandboxId,
+    },
+    Checkpointed {
+        checkpoint: Checkpoint,
+        took: Duration,
+    },
+    Restored {
+        checkpoint: Checkpoint,
+        took: Duration,
+    },
+    /// It was asked for and not done, for the caller's fault or ours.
+    TreeFailed {
+        work: TreeWork,
+        kind: ErrorKind,
+    },
     Stopped {
         reason: StopReason,
     },
@@ -118,6 +146,12 @@ impl EventKind {
             Self::Connected { .. } => "connected",
             Self::ConnectionRefused { .. } => "connection_refused",
             Self::Renewed => "renewed",
+            Self::Saved { .. } => "saved",
+            Self::Forgotten { .. } => "forgotten",
+            Self::Forked { .. } => "forked",
+            Self::Checkpointed { .. } => "checkpointed",
+            Self::Restored { .. } => "restored",
+            Self::TreeFailed { .. } => "tree_failed",
             Self::Stopped { .. } => "stopped",
             Self::StopFailed { .. } => "stop_failed",
         }
@@ -138,13 +172,40 @@ impl EventBus {
     /// Without listeners an event is dropped, which is no fault.
     pub fn emit(&self, owner: &Owner, id: &SandboxId, kind: EventKind) {
         if let Some(sender) = self.sender.get() {
-            let _ = sender.send(Event { owner: owner.clone(), id: id.clone(), kind });
+            let _ = sender.send(Event { owner: owner.clone(), id: Some(id.clone()), kind });
+        }
+    }
+
+    /// What is about no sandbox.
+    pub fn emit_of(&self, owner: &Owner, kind: EventKind) {
+        if let Some(sender) = self.sender.get() {
+            let _ = sender.send(Event { owner: owner.clone(), id: None, kind });
         }
     }
 
     /// Events from now on. A reader that is slower than the service misses some and is told how many.
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.sender.get_or_init(|| broadcast::Sender::new(EVENTS_KEPT)).subscribe()
+    }
+}
+
+/// What can be done with a whole tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TreeWork {
+    Save,
+    Forget,
+    Checkpoint,
+    Restore,
+}
+
+impl TreeWork {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Save => "save",
+            Self::Forget => "forget",
+            Self::Checkpoint => "checkpoint",
+            Self::Restore => "restore",
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::output::CappedOutput;
 use crate::path::GuestPath;
 use crate::runner::RunCode;
 use crate::spec::SandboxSpec;
+use crate::tree::Checkpoint;
 
 /// Everything that is needed to run something once.
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -26,11 +27,13 @@ pub struct JobRequest {
     /// All that the program can read on its stdin, which ends after it.
     pub stdin: Vec<u8>,
     pub key: Option<IdempotencyKey>,
+    /// Remember the files first, to be able to go back to them. Only in a sandbox that stays.
+    pub checkpoint: bool,
 }
 
 impl JobRequest {
     pub fn new(place: JobPlace, work: JobWork) -> Self {
-        Self { place, work, files: Vec::new(), stdin: Vec::new(), key: None }
+        Self { place, work, files: Vec::new(), stdin: Vec::new(), key: None, checkpoint: false }
     }
 }
 
@@ -109,6 +112,8 @@ pub struct JobResult {
     pub artifacts_left_out: usize,
     /// The walls that its sandbox did not have.
     pub missing_layers: Vec<Layer>,
+    /// The files as they were before the run and before those that came with it.
+    pub checkpoint: Option<Checkpoint>,
 }
 
 /// What is left of an error once its cause was logged.

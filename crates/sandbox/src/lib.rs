@@ -8,6 +8,7 @@ pub mod error;
 pub mod event;
 pub mod exec;
 pub mod file;
+pub mod history;
 pub mod id;
 pub mod image;
 pub mod isolation;
@@ -25,12 +26,13 @@ pub mod tree;
 pub use artifact::Artifact;
 pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessControl, ReadFile, Usage, WriteFile};
 pub use error::{Error, ErrorKind, Result};
-pub use event::{Event, EventBus, EventKind, StopReason};
+pub use event::{Event, EventBus, EventKind, StopReason, TreeWork};
 pub use exec::{
     Account, ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Script, Signal,
     TerminalSize,
 };
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
+pub use history::{Deed, History, HistoryEntry, KnownEnvironment};
 pub use id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
 pub use image::{Image, ImageName};
 pub use isolation::{IsolationReport, Layer, LayerReport, LayerState};
@@ -46,8 +48,8 @@ pub use path::GuestPath;
 pub use runner::{RunCode, Runner, Runners};
 pub use secret::SecretName;
 pub use service::{
-    Captured, Execution, ExecutionControl, Job, JobFollower, JobSettings, Language, Quota, Recovery, SandboxInfo,
-    SandboxService, ServiceSettings, State,
+    Captured, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language, Quota, Recovery,
+    SandboxInfo, SandboxService, ServiceSettings, State,
 };
 pub use spec::{ByteSize, Environment, Lifetime, Limits, Persistence, Role, SandboxSpec};
 pub use tree::{

@@ -14,6 +14,7 @@
 //!
 //! It knows nothing of how sandboxes are built: that is the engine's.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -26,6 +27,7 @@ use crate::error::{ErrorKind, Result};
 use crate::event::{Event, EventBus, StopReason};
 use crate::exec::{ExecLog, ExecRequest};
 use crate::file::{ByteRange, FileStat};
+use crate::history::History;
 use crate::id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
 use crate::image::Image;
 use crate::isolation::IsolationReport;
@@ -34,7 +36,7 @@ use crate::network::Network;
 use crate::path::GuestPath;
 use crate::runner::{RunCode, Runners};
 use crate::spec::{Lifetime, Limits, Persistence, SandboxSpec};
-use crate::tree::Powers;
+use crate::tree::{Changes, Checkpoint, Powers, SavedImage, SavedName};
 
 mod clock;
 mod core;
@@ -43,6 +45,7 @@ mod execution;
 mod expire;
 mod expiry;
 mod files;
+mod history;
 mod hold;
 mod job;
 mod languages;
@@ -57,8 +60,10 @@ mod renew;
 mod run;
 mod slots;
 mod stop;
+mod trees;
 
 use self::core::Core;
+use self::create::Origin;
 use self::files::HeldFiles;
 
 pub use execution::{Captured, Execution, ExecutionControl};
@@ -66,6 +71,7 @@ pub use job::{Attendance, Job, JobFollower, JobSettings};
 pub use languages::Language;
 pub use lifecycle::State;
 pub use quota::Quota;
+pub use trees::ForkRequest;
 
 /// What a process that keeps sandboxes decides once.
 #[derive(Clone, Debug)]
@@ -87,6 +93,8 @@ pub struct ServiceSettings {
     pub events: EventBus,
     /// What the engine can do besides making sandboxes.
     pub powers: Powers,
+    /// Variables whose values are the operator's own: of these a history has the names only.
+    pub passed_through: BTreeSet<String>,
 }
 
 impl ServiceSettings {
@@ -103,6 +111,7 @@ impl ServiceSettings {
             recovery: Recovery::BeforeStart,
             events: EventBus::default(),
             powers: Powers::default(),
+            passed_through: BTreeSet::new(),
         }
     }
 }
@@ -203,7 +212,7 @@ impl SandboxService {
     /// The spec's owner is replaced by `owner`. When this future is dropped, the sandbox is not made, or ended.
     pub async fn create(&self, owner: &Owner, mut spec: SandboxSpec) -> Result<SandboxInfo> {
         spec.owner = owner.clone();
-        self.core.create(spec).await
+        self.core.create(spec, Origin::Image).await
     }
 
     /// Oldest first. Asks the engine where other processes may have changed something.
@@ -319,6 +328,53 @@ impl SandboxService {
     /// What was answered is in force, in the engine too.
     pub async fn renew(&self, owner: &Owner, id: &SandboxId, lifetime: Option<Lifetime>) -> Result<SandboxInfo> {
         self.core.renew(owner, id, lifetime).await
+    }
+
+    /// Keep the sandbox's whole tree as the image `saved:NAME` of its owner, in place of one that had this name.
+    pub async fn save(&self, owner: &Owner, id: &SandboxId, name: &SavedName) -> Result<SavedImage> {
+        self.core.save(owner, id, name).await
+    }
+
+    /// By name.
+    pub async fn saved(&self, owner: &Owner) -> Result<Vec<SavedImage>> {
+        self.core.snapshots()?.saved(owner).await
+    }
+
+    /// Whether there was one. Sandboxes made from it stay as they are.
+    pub async fn forget(&self, owner: &Owner, name: &SavedName) -> Result<bool> {
+        self.core.forget(owner, name).await
+    }
+
+    /// A new sandbox with the same files and the same rights; running programs stay where they are. When this future is
+    /// dropped, it is not made, or ended.
+    pub async fn fork(&self, owner: &Owner, id: &SandboxId, request: ForkRequest) -> Result<SandboxInfo> {
+        self.core.fork(owner, id, request).await
+    }
+
+    /// Remember all files as they are now. Fails while a command runs.
+    pub async fn checkpoint(&self, owner: &Owner, id: &SandboxId) -> Result<Checkpoint> {
+        self.core.checkpoint(owner, id).await
+    }
+
+    /// What is different from what it was then, or at its start; at most so many, in the order of their paths.
+    pub async fn changes(
+        &self,
+        owner: &Owner,
+        id: &SandboxId,
+        since: Option<Checkpoint>,
+        most: usize,
+    ) -> Result<Changes> {
+        self.core.changes(owner, id, since, most).await
+    }
+
+    /// Put all files back. Fails while a command runs.
+    pub async fn restore(&self, owner: &Owner, id: &SandboxId, to: Checkpoint) -> Result<()> {
+        self.core.restore(owner, id, to).await
+    }
+
+    /// What was done in it through the service, as far as it is kept. Looking is no use.
+    pub async fn history(&self, owner: &Owner, id: &SandboxId) -> Result<History> {
+        self.core.history(owner, id)
     }
 
     /// Stop every job, end every ephemeral sandbox of this process, leave persistent ones, take no new ones.

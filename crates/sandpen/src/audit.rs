@@ -65,10 +65,11 @@ fn missed(count: u64) {
 
 fn write(event: &Event) {
     let Event { owner, id, kind } = event;
+    let sandbox = id.as_ref().map(tracing::field::display);
     // Each event with what is worth knowing of it, after what all of them have.
     macro_rules! line {
         ($($field:tt)*) => {
-            tracing::info!(%owner, sandbox = %id, event = kind.as_str(), $($field)*)
+            tracing::info!(%owner, sandbox, event = kind.as_str(), $($field)*)
         };
     }
     match kind {
@@ -110,6 +111,13 @@ fn write(event: &Event) {
             secrets = names(secrets),
         ),
         EventKind::ConnectionRefused { host, port, denial } => line!(%host, port, rule = denial.as_str()),
+        EventKind::Saved { name, bytes, took } => line!(%name, bytes, took_ms = milliseconds(*took)),
+        EventKind::Forgotten { name } => line!(%name),
+        EventKind::Forked { into } => line!(%into),
+        EventKind::Checkpointed { checkpoint, took } | EventKind::Restored { checkpoint, took } => {
+            line!(checkpoint = checkpoint.0, took_ms = milliseconds(*took))
+        }
+        EventKind::TreeFailed { work, kind: error } => line!(work = work.as_str(), error = error.as_str()),
         EventKind::Stopped { reason } => line!(reason = reason.as_str()),
         EventKind::StopFailed { reason, kind: error } => line!(reason = reason.as_str(), error = error.as_str()),
     }

@@ -2,8 +2,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use sandbox::{
-    Denial, ErrorKind, ExecOutcome, ExecStatus, ExecUsage, Limits, Network, NetworkActivity, Owner, SandboxId,
-    StopReason,
+    Checkpoint, Denial, ErrorKind, ExecOutcome, ExecStatus, ExecUsage, Limits, Network, NetworkActivity, Owner,
+    SandboxId, StopReason, TreeWork,
 };
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -51,7 +51,7 @@ fn id() -> SandboxId {
 }
 
 fn event(kind: EventKind) -> Event {
-    Event { owner: Owner::local(), id: id(), kind }
+    Event { owner: Owner::local(), id: Some(id()), kind }
 }
 
 fn every_kind() -> Vec<EventKind> {
@@ -92,6 +92,12 @@ fn every_kind() -> Vec<EventKind> {
             denial: Denial::MetadataAddress,
         },
         EventKind::Renewed,
+        EventKind::Saved { name: "lab".parse().unwrap(), bytes: 7, took },
+        EventKind::Forgotten { name: "lab".parse().unwrap() },
+        EventKind::Forked { into: id() },
+        EventKind::Checkpointed { checkpoint: Checkpoint(1), took },
+        EventKind::Restored { checkpoint: Checkpoint(1), took },
+        EventKind::TreeFailed { work: TreeWork::Save, kind: ErrorKind::LimitExceeded },
         EventKind::Stopped { reason: StopReason::Idle },
         EventKind::StopFailed { reason: StopReason::Total, kind: ErrorKind::Internal },
     ]

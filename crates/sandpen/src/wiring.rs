@@ -174,6 +174,7 @@ async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recove
     let mut settings = ServiceSettings::new(config.state_dir()?, instance);
     settings.recovery = recovery;
     settings.events = outlet.events.clone();
+    settings.passed_through = config.sandbox.passed_through().map(str::to_owned).collect();
     settings.runners = overlaid(config, settings.runners)?;
     SandboxService::start(engine, settings).await
 }

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 use super::SandboxInfo;
 use super::core::Core;
+use super::history::Log;
+use super::hold::Hold;
 use super::ledger::{Record, RecordLock, RecordState};
 use super::lifecycle::State;
 use super::quota::Holdings;
@@ -17,9 +19,20 @@ use crate::event::{EventKind, StopReason};
 use crate::id::SandboxId;
 use crate::network::Network;
 use crate::spec::{Persistence, SandboxSpec};
+use crate::tree::Snapshots;
+
+/// Where the files of a new sandbox come from.
+pub(super) enum Origin {
+    Image,
+    /// Another sandbox, which is held until the branch is made.
+    Fork {
+        snapshots: Arc<dyn Snapshots>,
+        source: Hold,
+    },
+}
 
 impl Core {
-    pub(super) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<SandboxInfo> {
+    pub(super) async fn create(self: &Arc<Self>, spec: SandboxSpec, origin: Origin) -> Result<SandboxInfo> {
         let id = SandboxId::random()?;
         let slot = match self.slots.slot(&spec.owner).await {
             Ok(slot) => slot,
@@ -31,8 +44,8 @@ impl Core {
         let (answer, answered) = oneshot::channel();
         let core = Arc::clone(self);
         tokio::spawn(async move {
-            let made = core.make(&id, &spec, std::future::pending()).await;
-            drop(slot);
+            let made = core.make(&id, &spec, &origin, std::future::pending()).await;
+            drop((slot, origin));
             // Dropping the delivery unread, here or in the channel, is how we learn that nobody wants the sandbox.
             let _ = answer.send(made.map(|info| Delivery { core, info: Some(info) }));
         });
@@ -48,6 +61,7 @@ impl Core {
         self: &Arc<Self>,
         id: &SandboxId,
         spec: &SandboxSpec,
+        origin: &Origin,
         unwanted: impl Future<Output = ()>,
     ) -> Result<SandboxInfo> {
         let started = Instant::now();
@@ -56,8 +70,9 @@ impl Core {
         let (reservation, record) =
             admitted.inspect_err(|error| self.emit(owner, id, EventKind::CreateRefused { kind: error.kind() }))?;
 
+        let log = self.first_log(spec, origin);
         let made = tokio::select! {
-            made = self.engine.create(id, spec) => made,
+            made = self.bring_about(id, spec, origin) => made,
             () = unwanted => {
                 // A create that is given up leaves nothing; this is how we know.
                 let _ = self.engine.destroy(id).await;
@@ -75,6 +90,7 @@ impl Core {
         }
         let state = self.registry.made(id, self.clock.now())?;
         reservation.keep();
+        self.registry.set_history(id, log);
         if let Err(error) = self.write_down(id, record).await {
             self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
             let _ = self.end(id, StopReason::Abandoned).await;
@@ -95,6 +111,31 @@ impl Core {
         self.emit(owner, id, EventKind::Created { persistence, limits, network, secrets, took });
         self.wake_by(self.clock.now().after(spec.lifetime.idle.min(FIRST_ENGINE_DEADLINE)));
         Ok(info)
+    }
+
+    async fn bring_about(&self, id: &SandboxId, spec: &SandboxSpec, origin: &Origin) -> Result<()> {
+        match origin {
+            Origin::Image => self.engine.create(id, spec).await,
+            Origin::Fork { snapshots, source } => match snapshots.fork(&source.id, id, spec).await {
+                Ok(()) => {
+                    self.emit(&source.owner, &source.id, EventKind::Forked { into: id.clone() });
+                    Ok(())
+                }
+                Err(error) => Err(source.explain(error).await),
+            },
+        }
+    }
+
+    /// A branch has done what the other has done so far. Taken before the branch is: what comes later is not in its files.
+    fn first_log(&self, spec: &SandboxSpec, origin: &Origin) -> Log {
+        let inherited = match origin {
+            Origin::Image => None,
+            Origin::Fork { source, .. } => self.registry.history(&source.owner, &source.id).ok(),
+        };
+        match inherited {
+            Some((_, log)) => log.without_marks(),
+            None => Log::new(self.known_environment(&spec.environment).withheld),
+        }
     }
 
     /// Promise the sandbox to its owner: in memory, and on disk if it is to outlive us.

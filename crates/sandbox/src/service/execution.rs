@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, watch};
 
+use super::history::{DeedKey, Line, now_ns};
 use super::hold::Hold;
 use crate::engine::{Process, ProcessControl};
 use crate::error::{Error, Result};
@@ -136,7 +137,7 @@ impl Execution {
     }
 
     /// Watch over a command that the engine has started.
-    pub(super) fn supervise(hold: Hold, request: &ExecRequest, process: Process) -> Self {
+    pub(super) fn supervise(hold: Hold, request: &ExecRequest, process: Process, deed: Option<DeedKey>) -> Self {
         let program = request.argv()[0].clone();
         hold.core.emit(&hold.owner, &hold.id, EventKind::ExecStarted { program: program.clone() });
         let command: Arc<dyn ProcessControl> = Arc::from(process.control);
@@ -148,6 +149,7 @@ impl Execution {
         let supervisor = Supervisor {
             hold,
             program,
+            deed,
             command: Arc::clone(&command),
             on_disconnect: request.on_disconnect,
             end,
@@ -195,6 +197,7 @@ async fn drain(mut stream: Box<dyn AsyncRead + Send + Unpin>, mut take: impl FnM
 struct Supervisor {
     hold: Hold,
     program: String,
+    deed: Option<DeedKey>,
     command: Arc<dyn ProcessControl>,
     on_disconnect: OnDisconnect,
     end: watch::Sender<Option<End>>,
@@ -220,6 +223,9 @@ impl Supervisor {
             }
         };
         let (core, owner, id) = (Arc::clone(&self.hold.core), self.hold.owner.clone(), self.hold.id.clone());
+        if let (Some(key), Ok(outcome)) = (self.deed, &ended) {
+            core.remember(&id, Line::Ended { key, ended_ns: now_ns(), status: outcome.status });
+        }
         drop(self.hold);
         let outcome = ended.as_ref().ok().cloned();
         self.end.send_replace(Some(ended.map_err(Arc::new)));

@@ -16,6 +16,7 @@ use crate::engine::{Files, ReadFile, WriteFile};
 use crate::error::Result;
 use crate::event::EventKind;
 use crate::file::{ByteRange, FileStat, ListOptions, Listing, WriteOptions};
+use crate::history::Deed;
 use crate::id::{Owner, SandboxId};
 use crate::path::GuestPath;
 
@@ -24,11 +25,30 @@ pub(super) struct HeldFiles {
     owner: Owner,
     id: SandboxId,
     files: Box<dyn Files>,
+    recorded: bool,
 }
 
 impl HeldFiles {
     pub fn new(core: &Arc<Core>, owner: &Owner, id: &SandboxId) -> Self {
-        Self { core: Arc::clone(core), owner: owner.clone(), id: id.clone(), files: core.engine.files(id) }
+        Self {
+            core: Arc::clone(core),
+            owner: owner.clone(),
+            id: id.clone(),
+            files: core.engine.files(id),
+            recorded: true,
+        }
+    }
+
+    /// For files that are ours and do not stay.
+    pub fn unrecorded(mut self) -> Self {
+        self.recorded = false;
+        self
+    }
+
+    fn record(&self, deed: Deed) {
+        if self.recorded {
+            self.core.remember_done(&self.id, deed);
+        }
     }
 
     async fn hold(&self) -> Result<Hold> {
@@ -71,21 +91,26 @@ impl Files for HeldFiles {
 
     async fn write(&self, path: &GuestPath, options: WriteOptions) -> Result<Box<dyn WriteFile>> {
         let (file, hold) = held!(self, self.files.write(path, options))?;
-        Ok(Box::new(HeldWrite { file, hold, path: path.clone(), bytes: 0 }))
+        let target = Target::File { mode: options.mode };
+        Ok(Box::new(HeldWrite { file, hold, path: path.clone(), bytes: 0, recorded: self.recorded, target }))
     }
 
     async fn make_directory(&self, path: &GuestPath) -> Result<()> {
-        held!(self, self.files.make_directory(path)).map(drop)
+        held!(self, self.files.make_directory(path))?;
+        self.record(Deed::DirectoryMade { path: path.clone() });
+        Ok(())
     }
 
     async fn remove(&self, path: &GuestPath) -> Result<()> {
         held!(self, self.files.remove(path))?;
+        self.record(Deed::Removed { path: path.clone() });
         self.emit(EventKind::FileRemoved { path: path.clone() });
         Ok(())
     }
 
     async fn rename(&self, from: &GuestPath, to: &GuestPath) -> Result<()> {
         held!(self, self.files.rename(from, to))?;
+        self.record(Deed::Renamed { from: from.clone(), to: to.clone() });
         self.emit(EventKind::FileRenamed { from: from.clone(), to: to.clone() });
         Ok(())
     }
@@ -97,7 +122,8 @@ impl Files for HeldFiles {
 
     async fn unpack(&self, path: &GuestPath) -> Result<Box<dyn WriteFile>> {
         let (file, hold) = held!(self, self.files.unpack(path))?;
-        Ok(Box::new(HeldWrite { file, hold, path: path.clone(), bytes: 0 }))
+        let target = Target::Archive;
+        Ok(Box::new(HeldWrite { file, hold, path: path.clone(), bytes: 0, recorded: self.recorded, target }))
     }
 }
 
@@ -134,6 +160,14 @@ struct HeldWrite {
     hold: Hold,
     path: GuestPath,
     bytes: u64,
+    recorded: bool,
+    target: Target,
+}
+
+#[derive(Clone, Copy)]
+enum Target {
+    File { mode: u32 },
+    Archive,
 }
 
 impl AsyncWrite for HeldWrite {
@@ -157,9 +191,17 @@ impl AsyncWrite for HeldWrite {
 #[async_trait]
 impl WriteFile for HeldWrite {
     async fn commit(self: Box<Self>) -> Result<()> {
-        let Self { file, hold, path, bytes } = *self;
+        let Self { file, hold, path, bytes, recorded, target } = *self;
         if let Err(error) = file.commit().await {
             return Err(hold.explain(error).await);
+        }
+        if recorded {
+            let path = path.clone();
+            let deed = match target {
+                Target::File { mode } => Deed::FileWritten { path, mode, bytes },
+                Target::Archive => Deed::Unpacked { path, bytes },
+            };
+            hold.core.remember_done(&hold.id, deed);
         }
         hold.core.emit(&hold.owner, &hold.id, EventKind::FileWritten { path, bytes });
         Ok(())

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::SandboxInfo;
 use super::clock::{Clock, Moment};
 use super::expiry::Expiry;
+use super::history::{Line, Log};
 use super::lifecycle::{Happening, Refusal, State};
 use super::quota::{Holdings, Quota};
 use crate::error::{Error, ErrorKind, Result};
@@ -277,6 +278,31 @@ impl Registry {
 
     pub fn owner(&self, id: &SandboxId) -> Option<Owner> {
         self.lock().entries.get(id).map(|entry| entry.spec.owner.clone())
+    }
+
+    /// As it was asked for, and how long it lives by now.
+    pub fn spec(&self, owner: &Owner, id: &SandboxId) -> Result<(SandboxSpec, Lifetime)> {
+        let mut map = self.lock();
+        let entry = map.owned(owner, id)?;
+        Ok((entry.spec.clone(), entry.expiry.lifetime))
+    }
+
+    pub fn set_history(&self, id: &SandboxId, log: Log) {
+        if let Some(entry) = self.lock().entries.get_mut(id) {
+            entry.log = log;
+        }
+    }
+
+    pub fn record(&self, id: &SandboxId, line: Line) {
+        if let Some(entry) = self.lock().entries.get_mut(id) {
+            entry.log.push(line);
+        }
+    }
+
+    pub fn history(&self, owner: &Owner, id: &SandboxId) -> Result<(SandboxSpec, Log)> {
+        let mut map = self.lock();
+        let entry = map.owned(owner, id)?;
+        Ok((entry.spec.clone(), entry.log.clone()))
     }
 
     pub fn info(&self, owner: &Owner, id: &SandboxId, clock: &Clock) -> Result<SandboxInfo> {

@@ -10,6 +10,7 @@ use super::SandboxInfo;
 use super::core::Core;
 use super::execution::Execution;
 use super::files::HeldFiles;
+use super::history::{DeedKey, Line, keepable, now_ns};
 use super::hold::Hold;
 use super::registry::Use;
 use crate::engine::Files;
@@ -17,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::EventKind;
 use crate::exec::{ExecRequest, ExecStatus, Script};
 use crate::file::WriteOptions;
+use crate::history::Deed;
 use crate::id::{Owner, SandboxId};
 use crate::output::OutputCaps;
 use crate::path::GuestPath;
@@ -29,23 +31,56 @@ impl Core {
         id: &SandboxId,
         request: &ExecRequest,
     ) -> Result<Execution> {
-        let started = self.start(owner, id, request).await;
+        let started = self.start(owner, id, request, Remembered::AsCommand).await;
         if let Err(error) = &started {
             self.emit(owner, id, EventKind::ExecRefused { kind: error.kind() });
         }
         started
     }
 
-    async fn start(self: &Arc<Self>, owner: &Owner, id: &SandboxId, request: &ExecRequest) -> Result<Execution> {
+    async fn start(
+        self: &Arc<Self>,
+        owner: &Owner,
+        id: &SandboxId,
+        request: &ExecRequest,
+        remembered: Remembered,
+    ) -> Result<Execution> {
         if request.terminal.is_some() && !self.capabilities.terminal {
             return Err(Error::unsupported(format!("the {} engine has no terminals", self.capabilities.name)));
         }
         let hold = Hold::take(self, owner, id, Use::Exec(request, &self.settings.quota))?;
         hold.keep_alive(request.timeout).await?;
+        let started_ns = now_ns();
         match self.engine.start(id, request).await {
-            Ok(process) => Ok(Execution::supervise(hold, request, process)),
+            Ok(process) => {
+                let deed = match remembered {
+                    Remembered::Not => None,
+                    Remembered::AsCommand => self.command_deed(owner, id, request),
+                    Remembered::As(deed) => Some(*deed),
+                };
+                let key = deed.map(|deed| {
+                    let key = DeedKey::random();
+                    self.remember(id, Line::Began { key, started_ns, deed });
+                    key
+                });
+                Ok(Execution::supervise(hold, request, process, key))
+            }
             Err(error) => Err(hold.explain(error).await),
         }
+    }
+
+    /// `None` when the sandbox is gone already.
+    fn command_deed(&self, owner: &Owner, id: &SandboxId, request: &ExecRequest) -> Option<Deed> {
+        let work_directory = match &request.work_directory {
+            Some(directory) => directory.clone(),
+            None => self.registry.info(owner, id, &self.clock).ok()?.work_directory,
+        };
+        Some(Deed::Command {
+            argv: request.argv().to_vec(),
+            environment: self.known_environment(&request.environment),
+            work_directory,
+            status: None,
+        })
     }
 
     pub(super) async fn run_code(self: &Arc<Self>, owner: &Owner, id: &SandboxId, run: RunCode) -> Result<Execution> {
@@ -94,12 +129,21 @@ impl Core {
             None | Some(_) => None,
         };
         if script.is_none() {
-            let files = HeldFiles::new(self, owner, id);
+            let files = HeldFiles::new(self, owner, id).unrecorded();
             write_whole(&files, &plan.file, &plan.code, plan.makes_directory).await?;
         }
         let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: Some(plan.leftover.clone()) };
+        let deed = Deed::Code {
+            language: runner.name.clone(),
+            code: keepable(&run.code),
+            arguments: run.arguments.clone(),
+            environment: self.known_environment(&run.environment),
+            work_directory: run.work_directory.clone().unwrap_or_else(|| info.work_directory.clone()),
+            status: None,
+        };
         if let Some(build) = &plan.build {
-            let building = self.start_first(&info, build, None, deadline).await?;
+            let started_ns = now_ns();
+            let building = self.start_first(&info, build, None, deadline, Remembered::Not).await?;
             let control = building.control.clone();
             let mut capturing = pin!(building.capture(OutputCaps::default()));
             let captured = tokio::select! {
@@ -110,10 +154,13 @@ impl Core {
                 }
             };
             if captured.outcome.status != ExecStatus::Exited(0) {
+                let key = DeedKey::random();
+                self.remember(id, Line::Began { key, started_ns, deed });
+                self.remember(id, Line::Ended { key, ended_ns: now_ns(), status: captured.outcome.status });
                 return Ok((Execution::ended(&captured), tidy));
             }
         }
-        let execution = self.start_first(&info, &plan.run, script, deadline).await?;
+        let execution = self.start_first(&info, &plan.run, script, deadline, Remembered::As(Box::new(deed))).await?;
         Ok((execution, tidy))
     }
 
@@ -124,13 +171,14 @@ impl Core {
         step: &Step,
         script: Option<Script>,
         deadline: Instant,
+        remembered: Remembered,
     ) -> Result<Execution> {
         let (owner, id) = (&info.owner, &info.id);
         for mut attempt in step.attempts(deadline.saturating_duration_since(Instant::now()))? {
             attempt.request.script.clone_from(&script);
             let started = match &attempt.check {
                 Some(check) if !self.is_suitable(info, check).await? => continue,
-                Some(_) | None => self.start(owner, id, &attempt.request).await,
+                Some(_) | None => self.start(owner, id, &attempt.request, remembered.clone()).await,
             };
             match started {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -152,7 +200,7 @@ impl Core {
         if let Some(known) = self.suitable.lock().unwrap_or_else(PoisonError::into_inner).get(&question) {
             return Ok(*known);
         }
-        let suitable = match self.start(&info.owner, &info.id, check).await {
+        let suitable = match self.start(&info.owner, &info.id, check, Remembered::Not).await {
             Ok(execution) => {
                 let captured = execution.capture(OutputCaps { head: 0, tail: 0 }).await?;
                 captured.outcome.status == ExecStatus::Exited(0)
@@ -166,6 +214,16 @@ impl Core {
         self.suitable.lock().unwrap_or_else(PoisonError::into_inner).insert(question, suitable);
         Ok(suitable)
     }
+}
+
+/// What the history of a sandbox has of a command.
+#[derive(Clone)]
+enum Remembered {
+    /// It only asks.
+    Not,
+    AsCommand,
+    /// It is how this is done.
+    As(Box<Deed>),
 }
 
 /// Takes the code away again once nobody needs it, so that runs do not litter the user's files.

@@ -48,7 +48,7 @@ impl Watch {
             },
             Watched::File { events, owner, id, path } => loop {
                 match events.recv().await {
-                    Ok(event) if event.id == *id && event.owner == *owner => match event.kind {
+                    Ok(event) if event.id.as_ref() == Some(id) && event.owner == *owner => match event.kind {
                         EventKind::FileWritten { path: written, .. } | EventKind::FileRemoved { path: written }
                             if written == *path =>
                         {
@@ -56,7 +56,7 @@ impl Watch {
                         }
                         EventKind::FileRenamed { from, to } if from == *path || to == *path => return Some(()),
                         // The program may have written it: better one look too many than one too few.
-                        EventKind::ExecEnded { .. } => return Some(()),
+                        EventKind::ExecEnded { .. } | EventKind::Restored { .. } => return Some(()),
                         EventKind::Stopped { .. } => return None,
                         EventKind::Created { .. }
                         | EventKind::CreateRefused { .. }
@@ -71,6 +71,11 @@ impl Watch {
                         | EventKind::Connected { .. }
                         | EventKind::ConnectionRefused { .. }
                         | EventKind::Renewed
+                        | EventKind::Saved { .. }
+                        | EventKind::Forgotten { .. }
+                        | EventKind::Forked { .. }
+                        | EventKind::Checkpointed { .. }
+                        | EventKind::TreeFailed { .. }
                         | EventKind::StopFailed { .. } => {}
                     },
                     Ok(_) => {}

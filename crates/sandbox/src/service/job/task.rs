@@ -23,6 +23,7 @@ use crate::exec::{ExecStatus, OnDisconnect, OutputTarget};
 use crate::id::{JobId, Owner, SandboxId};
 use crate::job::{JobFailure, JobPlace, JobRequest, JobResult, JobStatus, JobWork};
 use crate::service::core::Core;
+use crate::service::create::Origin;
 use crate::spec::{Persistence, SandboxSpec};
 
 /// How much longer than its time-out a run may take before it is given up. Engines end a run in time; one that hangs must
@@ -93,6 +94,10 @@ impl Core {
                     return Err(Error::invalid_input("a sandbox that ends with its job cannot be persistent")
                         .with_hint("create the sandbox first and run in it"));
                 }
+                if request.checkpoint {
+                    return Err(Error::invalid_input("a sandbox that ends with its job has nothing to go back to")
+                        .with_hint("create the sandbox first and run in it, or leave the checkpoint out"));
+                }
                 spec.owner = owner.clone();
                 spec.limits.check().map(drop)
             }
@@ -122,8 +127,8 @@ impl Core {
     }
 
     async fn see_through(self: &Arc<Self>, job: &Shared, request: JobRequest) -> Result<JobResult> {
-        let JobRequest { place, work, files, stdin, key: _ } = request;
-        let assignment = Assignment { work, files, stdin };
+        let JobRequest { place, work, files, stdin, key: _, checkpoint } = request;
+        let assignment = Assignment { work, files, stdin, checkpoint };
         match place {
             JobPlace::Existing(_) => match self.work_in_time(job, assignment).await? {
                 Worked::Ended(result) => Ok(result),
@@ -172,7 +177,7 @@ impl Core {
                 self.emit(&job.owner, &job.sandbox, EventKind::CreateRefused { kind: error.kind() });
             })?,
         };
-        let made = self.make(&job.sandbox, spec, job.asked_to_stop()).await;
+        let made = self.make(&job.sandbox, spec, &Origin::Image, job.asked_to_stop()).await;
         drop(turn);
         match made {
             Ok(_) => Ok(true),

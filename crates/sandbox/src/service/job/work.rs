@@ -30,6 +30,7 @@ pub(super) struct Assignment {
     pub work: JobWork,
     pub files: Vec<JobFile>,
     pub stdin: Vec<u8>,
+    pub checkpoint: bool,
 }
 
 pub(super) enum Worked {
@@ -49,12 +50,13 @@ pub(super) fn nothing_ran() -> JobResult {
         artifacts: Vec::new(),
         artifacts_left_out: 0,
         missing_layers: Vec::new(),
+        checkpoint: None,
     }
 }
 
 impl Core {
     pub(super) async fn work(self: &Arc<Self>, job: &Shared, assignment: Assignment) -> Result<Worked> {
-        let Assignment { work, files, stdin } = assignment;
+        let Assignment { work, files, stdin, checkpoint } = assignment;
         let (owner, id) = (&job.owner, &job.sandbox);
         let directory = self.registry.info(owner, id, &self.clock)?.work_directory;
         let missing_layers = match self.engine.isolation(id).await {
@@ -63,6 +65,9 @@ impl Core {
         };
         let mut result = JobResult { missing_layers, ..nothing_ran() };
 
+        if checkpoint {
+            result.checkpoint = Some(self.checkpoint(owner, id).await?);
+        }
         let used = !job.fresh && self.registry.is_used_since(id, self.clock.now().before(DOUBT));
         let is_doubtful = used || !files.is_empty();
         let held = HeldFiles::new(self, owner, id);

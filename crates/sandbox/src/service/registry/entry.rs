@@ -10,6 +10,7 @@ use crate::id::SandboxId;
 use crate::service::SandboxInfo;
 use crate::service::clock::{Clock, Moment};
 use crate::service::expiry::Expiry;
+use crate::service::history::Log;
 use crate::service::lifecycle::{self, Happening, Refusal, State};
 use crate::spec::{Persistence, SandboxSpec};
 
@@ -52,6 +53,7 @@ pub(super) struct Entry {
     /// Calls and commands that hold off the idle time.
     pub uses: usize,
     pub execs: usize,
+    pub log: Log,
     engine_deadline_at: Moment,
     /// Whoever tells the engine about its deadline.
     pub deadline_turn: Arc<tokio::sync::Mutex<()>>,
@@ -78,6 +80,7 @@ impl Entry {
             expiry: Expiry::new(spec.lifetime, now),
             uses: 0,
             execs: 0,
+            log: Log::default(),
             engine_deadline_at: now.after(FIRST_ENGINE_DEADLINE),
             deadline_turn: Arc::default(),
             look_at: now,

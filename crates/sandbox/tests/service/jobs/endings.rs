@@ -41,7 +41,7 @@ async fn a_job_is_told_as_what_happens_to_its_sandbox() {
     let mut told = Vec::new();
     while told.len() < 4 {
         let event = events.recv().await.unwrap();
-        assert_eq!(event.id, *job.sandbox());
+        assert_eq!(event.id.as_ref(), Some(job.sandbox()));
         told.push(event.kind);
     }
     let stopped = EventKind::Stopped { reason: StopReason::Finished };
