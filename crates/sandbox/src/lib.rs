@@ -16,6 +16,7 @@ pub mod job;
 mod nearest;
 pub mod network;
 pub mod output;
+pub mod package;
 pub mod path;
 pub mod runner;
 pub mod secret;
@@ -44,6 +45,7 @@ pub use network::{
     Denial, Host, HostName, HostPattern, HostRule, Network, NetworkActivity, NetworkUsage, Ports, Refusal,
 };
 pub use output::{CappedOutput, OutputCaps, TextPieces};
+pub use package::{PackageLanguage, Packages, Requirement};
 pub use path::GuestPath;
 pub use runner::{RunCode, Runner, Runners};
 pub use secret::SecretName;
