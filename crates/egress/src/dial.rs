@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandbox::{Denial, Host, Network};
+use sandbox::{Denial, Host, HostRule, Network};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
@@ -31,13 +31,14 @@ const MOST_AT_ONCE: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) struct Dialer {
     network: Network,
+    private_hosts: Arc<[HostRule]>,
     reach: Arc<Reach>,
     resolver: Arc<Resolver>,
 }
 
 impl Dialer {
-    pub fn new(network: Network, reach: Arc<Reach>, resolver: Arc<Resolver>) -> Self {
-        Self { network, reach, resolver }
+    pub fn new(network: Network, private_hosts: Vec<HostRule>, reach: Arc<Reach>, resolver: Arc<Resolver>) -> Self {
+        Self { network, private_hosts: private_hosts.into(), reach, resolver }
     }
 
     pub fn network(&self) -> &Network {
@@ -73,7 +74,7 @@ impl Dialer {
         let addresses = self.resolve(host).await?;
         let mut denial = None;
         for address in addresses {
-            match self.reach.check_any_port(host, address) {
+            match self.reach.check_any_port(&self.private_hosts, host, address) {
                 Ok(()) => return Ok(()),
                 Err(refused) => denial = denial.or(Some(refused)),
             }
@@ -99,7 +100,7 @@ impl Dialer {
         let mut denial = None;
         for ip in self.resolve(host).await? {
             let address = SocketAddr::new(ip, port);
-            match self.reach.check(host, address) {
+            match self.reach.check(&self.private_hosts, host, address) {
                 Ok(()) => permitted.push(address),
                 Err(refused) => denial = denial.or(Some(refused)),
             }
@@ -128,7 +129,7 @@ impl Dialer {
                 && let Some(address) = waiting.next()
             {
                 // The host's own place may have changed since the list was made.
-                match self.reach.check(host, address) {
+                match self.reach.check(&self.private_hosts, host, address) {
                     Err(denial) if self.holds(Rule::CheckedDial) => {
                         failure = Unreached::Refused(denial);
                         continue;

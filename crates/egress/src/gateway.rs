@@ -17,7 +17,7 @@ use crate::names::Names;
 use crate::reach::Reach;
 use crate::resolve::Resolver;
 use crate::rule::Rules;
-use crate::secrets::{self, Prepared, SecretSource};
+use crate::secrets::{self, Prepared, Secret, SecretSource, Vault};
 use crate::worker::Worker;
 
 /// Decided once, when the process starts.
@@ -70,6 +70,8 @@ pub struct Gateway {
     resolver: Arc<Resolver>,
     /// For as long as the process lives: what an owner used up stays used up.
     owners: Mutex<HashMap<Owner, Arc<Cap>>>,
+    /// Secrets that this process found elsewhere than where people keep theirs.
+    entrusted: Mutex<Vault>,
     worker: Mutex<Option<Worker>>,
 }
 
@@ -84,6 +86,7 @@ impl Gateway {
             settings,
             resolver: Arc::default(),
             owners: Mutex::default(),
+            entrusted: Mutex::default(),
             worker: Mutex::default(),
         }
     }
@@ -93,6 +96,12 @@ impl Gateway {
         self.reach.protect(address);
     }
 
+    /// A secret of this process itself, such as the login of a package index. Whoever knows its name can grant it, so the
+    /// name must be one that no person could have meant. One that had it before is replaced.
+    pub fn entrust(&self, secret: Secret) {
+        self.entrusted.lock().unwrap_or_else(PoisonError::into_inner).insert(secret);
+    }
+
     /// Check a grant and make what the sandbox needs. With a keepsake, the same as before.
     ///
     /// Fails when a secret is unknown, or its host is out of the network's reach.
@@ -100,7 +109,12 @@ impl Gateway {
         if grant.network.is_none() {
             return Err(Error::internal("a sandbox without a network needs no way out"));
         }
-        let secrets = secrets::prepare(&self.settings.secrets, &grant, keepsake, &[], &self.reach.rules)?;
+        let entrusted = self.entrusted.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let source = match grant.secrets.iter().all(|name| entrusted.get(name).is_some()) {
+            true => &SecretSource::Vault(entrusted),
+            false => &self.settings.secrets,
+        };
+        let secrets = secrets::prepare(source, &grant, keepsake, &[], &self.reach.rules)?;
         let environment = proxy_variables()?;
         Ok(match secrets {
             None => Pass { grant, environment, files: Vec::new(), keepsake: None, inspector: None },
@@ -118,7 +132,7 @@ impl Gateway {
     pub fn open(self: &Arc<Self>, pass: &Pass, sockets: Sockets) -> Result<Door> {
         let broken =
             |error: std::io::Error| Error::internal("the sandbox's way out could not be opened").with_cause(error);
-        let Grant { id, owner, network, secrets: _ } = &pass.grant;
+        let Grant { id, owner, network, private_hosts, secrets: _ } = &pass.grant;
         let handle = {
             let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
             match &*worker {
@@ -128,7 +142,12 @@ impl Gateway {
         };
         let activity = Arc::new(Activity::new(owner.clone(), id.clone(), self.settings.events.clone()));
         let doorway = Arc::new(Doorway {
-            dialer: Dialer::new(network.clone(), Arc::clone(&self.reach), Arc::clone(&self.resolver)),
+            dialer: Dialer::new(
+                network.clone(),
+                private_hosts.clone(),
+                Arc::clone(&self.reach),
+                Arc::clone(&self.resolver),
+            ),
             activity: Arc::clone(&activity),
             caps: Caps { of_sandbox: Cap::new(self.settings.of_sandbox), of_owner: self.cap_of(owner) },
             inspector: pass.inspector.clone(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sandbox::{Environment, GuestPath, Network, Owner, SandboxId, SecretName};
+use sandbox::{Environment, GuestPath, HostRule, Network, Owner, SandboxId, SecretName};
 
 use crate::inspect::Inspect;
 
@@ -14,6 +14,8 @@ pub struct Grant {
     pub owner: Owner,
     /// Never `None`: a sandbox without a network has no gateway.
     pub network: Network,
+    /// Of this sandbox alone, besides those of the gateway.
+    pub private_hosts: Vec<HostRule>,
     pub secrets: BTreeSet<SecretName>,
 }
 

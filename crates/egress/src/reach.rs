@@ -27,25 +27,32 @@ impl Reach {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(listener);
     }
 
-    /// Whether this address may be dialled for this host. To be asked right before each dial, with the very address.
-    pub fn check(&self, host: &Host, address: SocketAddr) -> Result<(), Denial> {
-        self.check_within(&self.lan.surroundings(), host, address)
+    /// Whether this address may be dialled for this host, by a sandbox with these private hosts of its own. To be asked
+    /// right before each dial, with the very address.
+    pub fn check(&self, own: &[HostRule], host: &Host, address: SocketAddr) -> Result<(), Denial> {
+        self.check_within(&self.lan.surroundings(), own, host, address)
     }
 
     /// Whether this address may be dialled for this host on some port.
-    pub fn check_any_port(&self, host: &Host, ip: IpAddr) -> Result<(), Denial> {
-        let named = self.private_hosts.iter().filter(|rule| rule.pattern.matches(host));
+    pub fn check_any_port(&self, own: &[HostRule], host: &Host, ip: IpAddr) -> Result<(), Denial> {
+        let named = self.private_hosts.iter().chain(own).filter(|rule| rule.pattern.matches(host));
         // No service has port 0, so what is refused there is refused for its address alone.
         let ports = named.map(|rule| match rule.ports {
             Ports::Web => 443,
             Ports::One(port) => port,
             Ports::Any => 0,
         });
-        let mut checks = ports.chain([0]).map(|port| self.check(host, SocketAddr::new(ip, port)));
-        checks.find(Result::is_ok).unwrap_or_else(|| self.check(host, SocketAddr::new(ip, 0)))
+        let mut checks = ports.chain([0]).map(|port| self.check(own, host, SocketAddr::new(ip, port)));
+        checks.find(Result::is_ok).unwrap_or_else(|| self.check(own, host, SocketAddr::new(ip, 0)))
     }
 
-    fn check_within(&self, here: &Surroundings, host: &Host, address: SocketAddr) -> Result<(), Denial> {
+    fn check_within(
+        &self,
+        here: &Surroundings,
+        own: &[HostRule],
+        host: &Host,
+        address: SocketAddr,
+    ) -> Result<(), Denial> {
         let ip = address.ip().to_canonical();
         if self.rules.stands(Rule::ServerItself) && self.is_listener(here, ip, address.port()) {
             return Err(Denial::ServerItself);
@@ -62,7 +69,7 @@ impl Reach {
         };
         match denial {
             None => Ok(()),
-            Some(Denial::PrivateAddress) if self.is_private_host(host, address.port()) => Ok(()),
+            Some(Denial::PrivateAddress) if self.is_private_host(own, host, address.port()) => Ok(()),
             Some(denial) => Err(denial),
         }
     }
@@ -78,8 +85,8 @@ impl Reach {
         })
     }
 
-    fn is_private_host(&self, host: &Host, port: u16) -> bool {
-        self.private_hosts.iter().any(|rule| rule.pattern.matches(host) && rule.ports.contain(port))
+    fn is_private_host(&self, own: &[HostRule], host: &Host, port: u16) -> bool {
+        self.private_hosts.iter().chain(own).any(|rule| rule.pattern.matches(host) && rule.ports.contain(port))
     }
 }
 
@@ -88,7 +95,7 @@ mod tests {
     use super::*;
 
     fn check(reach: &Reach, host: &str, address: &str) -> Result<(), Denial> {
-        reach.check_within(&Surroundings::sample(), &host.parse().unwrap(), address.parse().unwrap())
+        reach.check_within(&Surroundings::sample(), &[], &host.parse().unwrap(), address.parse().unwrap())
     }
 
     fn reach(private_hosts: &[&str]) -> Reach {
@@ -135,6 +142,21 @@ mod tests {
         ] {
             assert_eq!(check(&reach, "db.example", address), Err(denial), "{address}");
         }
+    }
+
+    #[test]
+    fn a_private_host_of_one_sandbox_is_nobody_elses() {
+        let (reach, own) = (reach(&["db.example:5432"]), ["127.0.0.1:3141".parse().unwrap()]);
+        let check = |own: &[HostRule], address: &str| {
+            let address: SocketAddr = address.parse().unwrap();
+            reach.check_within(&Surroundings::sample(), own, &address.ip().into(), address)
+        };
+        assert_eq!(check(&own, "127.0.0.1:3141"), Ok(()));
+        assert_eq!(check(&own, "127.0.0.1:3142"), Err(Denial::PrivateAddress));
+        assert_eq!(check(&own, "127.0.0.2:3141"), Err(Denial::PrivateAddress));
+        assert_eq!(check(&[], "127.0.0.1:3141"), Err(Denial::PrivateAddress));
+        reach.protect("127.0.0.1:3141".parse().unwrap());
+        assert_eq!(check(&own, "127.0.0.1:3141"), Err(Denial::ServerItself));
     }
 
     #[test]

@@ -31,6 +31,7 @@ impl Shared {
             id: id.clone(),
             owner: spec.owner.clone(),
             network: spec.network.clone(),
+            private_hosts: spec.private_hosts.clone(),
             secrets: spec.secrets.clone(),
         };
         let mut pass = self.config.gateway.prepare(grant, None)?;
@@ -65,6 +66,8 @@ impl Shared {
                 id: description.id.clone(),
                 owner: description.owner.clone(),
                 network: description.network.clone(),
+                // What has some ends with the process that made it.
+                private_hosts: Vec::new(),
                 secrets: description.secrets.clone(),
             };
             let pass = self.config.gateway.prepare(grant, description.keepsake.as_deref())?;

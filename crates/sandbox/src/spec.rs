@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::id::{Owner, SandboxName};
 use crate::image::Image;
-use crate::network::Network;
+use crate::network::{HostRule, Network};
 use crate::path::GuestPath;
 use crate::secret::SecretName;
 use crate::tree::Attachment;
@@ -20,6 +20,9 @@ pub struct SandboxSpec {
     pub image: Image,
     pub limits: Limits,
     pub network: Network,
+    /// Hosts of that network which may be reached although their addresses are private, besides those that the operator
+    /// opened to all. For installing packages from the operator's own index; no caller can ask for it.
+    pub private_hosts: Vec<HostRule>,
     /// Secrets whose hosts it may use them with; it sees a placeholder for each in its environment, never a value.
     pub secrets: BTreeSet<SecretName>,
     pub lifetime: Lifetime,
@@ -39,6 +42,7 @@ impl SandboxSpec {
             image: Image::Host,
             limits: Limits::default(),
             network: Network::None,
+            private_hosts: Vec::new(),
             secrets: BTreeSet::new(),
             lifetime: Lifetime::default(),
             persistence: Persistence::Ephemeral,

@@ -203,7 +203,13 @@ impl Sandbox {
         }
         let id: SandboxId = "sb-7k2m9x4bqhtw3ecd".parse().unwrap();
         let names: BTreeSet<SecretName> = secrets.iter().map(|(name, ..)| name.parse().unwrap()).collect();
-        let grant = Grant { id: id.clone(), owner: Owner::local(), network: Network::Internet, secrets: names };
+        let grant = Grant {
+            id: id.clone(),
+            owner: Owner::local(),
+            network: Network::Internet,
+            private_hosts: Vec::new(),
+            secrets: names,
+        };
         let prepared = prepare(&SecretSource::Vault(vault), &grant, None, roots, &Rules::default()).unwrap().unwrap();
         let bus = EventBus::default();
         let events = bus.subscribe();

@@ -37,6 +37,7 @@ fn grant(network: &str, secret: &str) -> Grant {
         id: SandboxId::random().unwrap(),
         owner: Owner::local(),
         network: network.parse().unwrap(),
+        private_hosts: Vec::new(),
         secrets: BTreeSet::from([secret.parse().unwrap()]),
     }
 }

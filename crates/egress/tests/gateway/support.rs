@@ -40,6 +40,7 @@ pub fn open(gateway: &Arc<Gateway>, network: &str, owner: &Owner) -> (Door, Sock
         id: SandboxId::random().unwrap(),
         owner: owner.clone(),
         network: network.parse().unwrap(),
+        private_hosts: Vec::new(),
         secrets: Default::default(),
     };
     let pass = gateway.prepare(grant, None).unwrap();

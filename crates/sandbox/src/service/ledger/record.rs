@@ -201,6 +201,7 @@ impl Written {
                 image: self.image.parse()?,
                 limits: limits.check()?,
                 network: self.network.parse()?,
+                private_hosts: Vec::new(),
                 secrets: self.secrets.iter().map(|name| name.parse()).collect::<Result<_>>()?,
                 lifetime: Lifetime {
                     idle: Duration::from_millis(self.idle_ms),
