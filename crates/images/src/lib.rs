@@ -7,6 +7,7 @@
 pub mod archive;
 pub mod config;
 pub mod confined;
+pub mod difference;
 pub mod digest;
 pub mod dockerfile;
 pub mod error;
