@@ -20,7 +20,7 @@ pub enum Error {
     NotFound(String),
     /// The registry wants other credentials, or does not let these do this.
     Denied(String),
-    /// The registry does not answer, or not as one would; later may help.
+    /// The registry does not answer, or not as one would, or what is packed changes meanwhile; later may help.
     Unavailable(String),
     /// Whoever asked does not want it any more.
     Cancelled,

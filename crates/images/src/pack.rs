@@ -2,15 +2,18 @@
 //!
 //! Whoever filled the directory is not trusted: it is gone through from descriptor to name, and no link is followed. Where
 //! other files than regular ones, directories and links are, they are left out, and so are names that would mean the
-//! removal of something.
+//! removal of something. Programs may run in it meanwhile: what goes away is not there, and what changes while it is read
+//! is an error.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{FileType, Stat};
+use rustix::fs::{AtFlags, FileType, Stat, StatxFlags};
 use tar::{Builder, EntryType, Header};
 use tokio_util::sync::CancellationToken;
 
@@ -19,7 +22,7 @@ use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Result};
 use crate::manifest::{Descriptor, OCI_LAYER};
 use crate::store::Writing;
-use crate::unpack::{OWNER_ATTRIBUTE, Owners};
+use crate::unpack::{Limits, OWNER_ATTRIBUTE, Owners};
 
 /// How the numbers of owners on disk became those inside the sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,6 +48,24 @@ impl Shift {
     }
 }
 
+/// What of a tree becomes a layer.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules<'a> {
+    pub shift: Shift,
+    /// The same that whoever unpacks it has.
+    pub limits: Limits,
+    /// Paths below the top that are no part of it, with all that is below them.
+    pub without: &'a [&'a str],
+    /// Whether to believe what files say of their owners: only of trees that nobody else could write to.
+    pub notes: bool,
+}
+
+impl From<Shift> for Rules<'_> {
+    fn from(shift: Shift) -> Self {
+        Self { shift, limits: Limits::default(), without: &[], notes: true }
+    }
+}
+
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packed {
@@ -56,12 +77,25 @@ pub struct Packed {
     pub left_out: u64,
 }
 
-/// Writes a layer to an archive. The same tree gives the same bytes.
-pub fn pack(tree: &Directory, shift: Shift, writer: impl Write, cancel: &CancellationToken) -> Result<Packed> {
+/// Writes a layer to an archive. The same tree gives the same bytes. What is mounted below the top is not followed.
+pub fn pack<'a>(
+    tree: &Directory,
+    rules: impl Into<Rules<'a>>,
+    writer: impl Write,
+    cancel: &CancellationToken,
+) -> Result<Packed> {
     let counting = Counting { inner: writer, hasher: Hasher::default(), size: 0 };
-    let mut packing =
-        Packing { builder: Builder::new(counting), shift, links: HashMap::new(), entries: 0, left_out: 0, cancel };
-    packing.directory(tree, &mut Vec::new())?;
+    let mut packing = Packing {
+        builder: Builder::new(counting),
+        rules: rules.into(),
+        mount: mount_of(tree),
+        links: HashMap::new(),
+        bytes: 0,
+        entries: 0,
+        left_out: 0,
+        cancel,
+    };
+    packing.directory(tree, &mut Vec::new(), 0)?;
     let Packing { builder, entries, left_out, .. } = packing;
     let mut counting = builder.into_inner().map_err(Error::io("writing a layer"))?;
     counting.flush().map_err(Error::io("writing a layer"))?;
@@ -71,27 +105,27 @@ pub fn pack(tree: &Directory, shift: Shift, writer: impl Write, cancel: &Cancell
 impl Writing {
     /// Packs a tree and keeps it as a layer for an image that is going to be assembled.
     pub fn pack(&self, tree: &Directory, shift: Shift, cancel: &CancellationToken) -> Result<(Descriptor, Packed)> {
-        let mut file = self.store().nameless_file()?;
-        let packed = pack(tree, shift, io::BufWriter::with_capacity(1 << 20, &mut file), cancel)?;
-        io::Seek::rewind(&mut file).map_err(Error::io("reading a layer"))?;
-        let descriptor = Descriptor::new(OCI_LAYER, packed.digest, packed.size);
-        self.put(file, &descriptor, cancel)?;
-        Ok((descriptor, packed))
+        let mut blob = self.begin_blob(u64::MAX)?;
+        let packed = pack(tree, shift, io::BufWriter::with_capacity(1 << 20, &mut blob), cancel)?;
+        Ok((Descriptor::new(OCI_LAYER, self.finish_blob(blob)?, packed.size), packed))
     }
 }
 
 struct Packing<'a, W: Write> {
     builder: Builder<Counting<W>>,
-    shift: Shift,
+    rules: Rules<'a>,
+    mount: Option<u64>,
     /// Where a file with several names was first.
     links: HashMap<(u64, u64), Vec<u8>>,
+    /// Of all files together.
+    bytes: u64,
     entries: u64,
     left_out: u64,
     cancel: &'a CancellationToken,
 }
 
 impl<W: Write> Packing<'_, W> {
-    fn directory(&mut self, directory: &Directory, path: &mut Vec<u8>) -> Result<()> {
+    fn directory(&mut self, directory: &Directory, path: &mut Vec<u8>, depth: usize) -> Result<()> {
         if directory.is_opaque() {
             self.mark(path, b".wh..wh..opq")?;
         }
@@ -108,7 +142,9 @@ impl<W: Write> Packing<'_, W> {
                 path.push(b'/');
             }
             path.extend(bytes);
-            self.entry(directory, name, &found, path, length)?;
+            if !self.rules.without.iter().any(|left_out| left_out.as_bytes() == path.as_slice()) {
+                self.entry(directory, name, &found, path, depth)?;
+            }
             path.truncate(length);
         }
         Ok(())
@@ -120,12 +156,16 @@ impl<W: Write> Packing<'_, W> {
         name: Name<'_>,
         found: &Stat,
         path: &mut Vec<u8>,
-        parent_length: usize,
+        depth: usize,
     ) -> Result<()> {
+        if depth >= self.rules.limits.depth {
+            return Err(Error::LimitExceeded(format!("a path is more than {depth} directories deep")));
+        }
         let kind = FileType::from_raw_mode(found.st_mode);
         if kind == FileType::CharacterDevice && found.st_rdev == 0 {
             let mark = [b".wh.", name.as_bytes()].concat();
-            let parent = path[..parent_length].to_vec();
+            let above = path.len().saturating_sub(name.as_bytes().len() + 1);
+            let parent = path[..above].to_vec();
             return self.mark(&parent, &mark);
         }
         if name.as_bytes().starts_with(b".wh.") {
@@ -134,15 +174,22 @@ impl<W: Write> Packing<'_, W> {
         }
         match kind {
             FileType::Directory => {
-                let directory = parent.enter(name).map_err(doing(path))?;
-                let mut header = self.header(found, owner_note(&directory), EntryType::Directory);
+                let Some(directory) = still(parent.enter(name), path)? else { return Ok(()) };
+                if self.is_elsewhere(&directory) {
+                    return Ok(());
+                }
+                let found = stat(&directory, path)?;
+                let mut header = self.header(&found, self.owner_note(&directory), EntryType::Directory);
                 self.append(&mut header, &[path.as_slice(), b"/"].concat(), io::empty())?;
-                self.directory(&directory, path)
+                self.directory(&directory, path, depth + 1)
             }
-            FileType::RegularFile => self.file(parent, name, found, path),
+            FileType::RegularFile => {
+                let Some(file) = still(parent.open_file(name), path)? else { return Ok(()) };
+                if self.is_elsewhere(&file) { Ok(()) } else { self.file(file, path) }
+            }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(parent, name.as_os_str(), Vec::new());
-                let target = target.map_err(|error| doing(path)(error.into()))?;
+                let Some(target) = still(target.map_err(io::Error::from), path)? else { return Ok(()) };
                 let mut header = self.header(found, None, EntryType::Symlink);
                 self.append_link(&mut header, path, target.as_bytes())
             }
@@ -157,25 +204,36 @@ impl<W: Write> Packing<'_, W> {
         }
     }
 
-    fn file(&mut self, parent: &Directory, name: Name<'_>, found: &Stat, path: &[u8]) -> Result<()> {
-        let identity = (found.st_dev, found.st_ino);
-        if found.st_nlink > 1 {
+    fn file(&mut self, file: File, path: &[u8]) -> Result<()> {
+        let before = stat(&file, path)?;
+        let identity = (before.st_dev, before.st_ino);
+        if before.st_nlink > 1 {
             if let Some(first) = self.links.get(&identity).cloned() {
-                let mut header = self.header(found, None, EntryType::Link);
+                let mut header = self.header(&before, None, EntryType::Link);
                 return self.append_link(&mut header, path, &first);
             }
             self.links.insert(identity, path.to_vec());
         }
-        let file = parent.open_file(name).map_err(doing(path))?;
-        let size = file.metadata().map_err(doing(path))?.len();
-        let mut header = self.header(found, owner_note(&file), EntryType::Regular);
+        let size = u64::try_from(before.st_size).unwrap_or(0);
+        self.bytes = self.bytes.saturating_add(size);
+        if self.bytes > self.rules.limits.bytes {
+            return Err(Error::LimitExceeded(format!("its files have more than {} bytes", self.rules.limits.bytes)));
+        }
+        let mut header = self.header(&before, self.owner_note(&file), EntryType::Regular);
         header.set_size(size);
-        let mut limited = file.take(size);
+        let mut limited = Cancelling { inner: file.take(size), cancel: self.cancel };
         self.append(&mut header, path, &mut limited)?;
-        if limited.limit() > 0 {
-            return Err(Error::Refused("a file became shorter while it was packed".to_owned()));
+        let after = stat(limited.inner.get_ref(), path)?;
+        let times = |stat: &Stat| (stat.st_mtime, stat.st_mtime_nsec, stat.st_size);
+        if limited.inner.limit() > 0 || times(&before) != times(&after) {
+            return Err(changed(path));
         }
         Ok(())
+    }
+
+    /// Whether it belongs to something that is mounted below the top.
+    fn is_elsewhere(&self, file: impl AsFd) -> bool {
+        mount_of(file) != self.mount
     }
 
     /// An empty file that says what is not there.
@@ -194,10 +252,12 @@ impl<W: Write> Packing<'_, W> {
     }
 
     fn header(&self, found: &Stat, noted: Option<(u32, u32)>, kind: EntryType) -> Header {
+        let shift = self.rules.shift;
         let inside = |number: u32, first: u32| {
-            number.checked_sub(first).filter(|number| self.shift.count == 0 || *number < self.shift.count).unwrap_or(0)
+            let within = |number: &u32| shift.count == 0 || *number < shift.count;
+            number.checked_sub(first).filter(within).unwrap_or(0)
         };
-        let shifted = (inside(found.st_uid, self.shift.first_user), inside(found.st_gid, self.shift.first_group));
+        let shifted = (inside(found.st_uid, shift.first_user), inside(found.st_gid, shift.first_group));
         let (user, group) = noted.unwrap_or(shifted);
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
@@ -210,22 +270,74 @@ impl<W: Write> Packing<'_, W> {
     }
 
     fn append(&mut self, header: &mut Header, path: &[u8], contents: impl Read) -> Result<()> {
-        self.entries += 1;
-        self.builder.append_data(header, as_path(path), contents).map_err(doing(path))
+        self.count(path)?;
+        self.builder.append_data(header, as_path(path), contents).map_err(self.doing(path))
     }
 
     fn append_link(&mut self, header: &mut Header, path: &[u8], target: &[u8]) -> Result<()> {
+        self.count(path)?;
+        self.builder.append_link(header, as_path(path), as_path(target)).map_err(self.doing(path))
+    }
+
+    fn count(&mut self, path: &[u8]) -> Result<()> {
+        let limits = &self.rules.limits;
         self.entries += 1;
-        self.builder.append_link(header, as_path(path), as_path(target)).map_err(doing(path))
+        if self.entries > limits.entries {
+            return Err(Error::LimitExceeded(format!("it has more than {} entries", limits.entries)));
+        }
+        if path.len() > limits.path_bytes {
+            return Err(Error::LimitExceeded(format!("a path has {} bytes", path.len())));
+        }
+        Ok(())
+    }
+
+    fn doing(&self, path: &[u8]) -> impl FnOnce(io::Error) -> Error + use<W> {
+        let (cancelled, doing) = (self.cancel.is_cancelled(), doing(path));
+        move |error| if cancelled { Error::Cancelled } else { doing(error) }
+    }
+
+    /// The owner that an unprivileged unpacker wrote down.
+    fn owner_note(&self, file: impl AsFd) -> Option<(u32, u32)> {
+        if !self.rules.notes {
+            return None;
+        }
+        let mut value = [0u8; 32];
+        let length = rustix::fs::fgetxattr(file, OWNER_ATTRIBUTE, &mut value[..]).ok()?;
+        let (user, group) = std::str::from_utf8(&value[..length]).ok()?.split_once(':')?;
+        Some((user.parse().ok()?, group.parse().ok()?))
     }
 }
 
-/// The owner that an unprivileged unpacker wrote down.
-fn owner_note(file: impl std::os::fd::AsFd) -> Option<(u32, u32)> {
-    let mut value = [0u8; 32];
-    let length = rustix::fs::fgetxattr(file, OWNER_ATTRIBUTE, &mut value[..]).ok()?;
-    let (user, group) = std::str::from_utf8(&value[..length]).ok()?.split_once(':')?;
-    Some((user.parse().ok()?, group.parse().ok()?))
+fn stat(file: impl AsFd, path: &[u8]) -> Result<Stat> {
+    rustix::fs::fstat(file).map_err(|error| doing(path)(error.into()))
+}
+
+/// `None` before Linux 5.8, which does not tell.
+fn mount_of(file: impl AsFd) -> Option<u64> {
+    let found = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok()?;
+    let told = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
+    told.then_some(found.stx_mnt_id)
+}
+
+/// `None` for what went away after its directory was listed.
+fn still<T>(found: io::Result<T>, path: &[u8]) -> Result<Option<T>> {
+    match found {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if is_something_else(&error) => Err(changed(path)),
+        Err(error) => Err(doing(path)(error)),
+    }
+}
+
+/// What the kernel, or our own look at it, says of another kind of file than there was.
+fn is_something_else(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    matches!(errno, Some(Errno::LOOP | Errno::NOTDIR | Errno::NXIO)) || error.kind() == io::ErrorKind::InvalidInput
+}
+
+fn changed(path: &[u8]) -> Error {
+    Error::Unavailable(format!("\"{}\" changed while it was read", path[..path.len().min(128)].escape_ascii()))
 }
 
 fn as_path(bytes: &[u8]) -> &Path {
@@ -234,6 +346,21 @@ fn as_path(bytes: &[u8]) -> &Path {
 
 fn doing(path: &[u8]) -> impl FnOnce(io::Error) -> Error + use<> {
     Error::io(format!("packing \"{}\"", path[..path.len().min(128)].escape_ascii()))
+}
+
+/// Ends with an error as soon as the work is not wanted any more.
+struct Cancelling<'a, R> {
+    inner: R,
+    cancel: &'a CancellationToken,
+}
+
+impl<R: Read> Read for Cancelling<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.cancel.is_cancelled() {
+            return Err(io::Error::other("cancelled"));
+        }
+        self.inner.read(buffer)
+    }
 }
 
 struct Counting<W> {

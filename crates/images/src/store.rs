@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
+pub use self::blobs::NewBlob;
 pub use self::collect::Collected;
 pub use self::download::Download;
 pub use self::image::{Image, ImageLayer};

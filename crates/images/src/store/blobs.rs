@@ -1,10 +1,13 @@
 //! Blobs as they came, under their digests.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 
-use super::Store;
-use crate::digest::Digest;
+use rustix::fs::{AtFlags, CWD};
+
+use super::{Store, Writing};
+use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Result};
 use crate::manifest::{Descriptor, MAX_DOCUMENT};
 use crate::trees::constant;
@@ -38,5 +41,60 @@ impl Store {
 
     pub fn blob_size(&self, digest: Digest) -> Result<u64> {
         Ok(self.open_blob(digest)?.metadata().map_err(Error::io(format!("looking at {digest}")))?.len())
+    }
+}
+
+/// A blob of which neither digest nor size is known before it is whole. It has no name until then, so that its room is
+/// given back whatever happens.
+#[derive(Debug)]
+pub struct NewBlob {
+    file: File,
+    hasher: Hasher,
+    size: u64,
+    most: u64,
+}
+
+impl NewBlob {
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+impl Write for NewBlob {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() as u64 > self.most.saturating_sub(self.size) {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {} bytes came", self.most)));
+        }
+        let count = self.file.write(bytes)?;
+        self.hasher.update(&bytes[..count]);
+        self.size += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Writing {
+    /// Begin a blob of at most so many bytes.
+    pub fn begin_blob(&self, most: u64) -> Result<NewBlob> {
+        let file = self.store().nameless_file()?;
+        Ok(NewBlob { file, hasher: Hasher::default(), size: 0, most })
+    }
+
+    /// From here on it can be seen, by its digest.
+    pub fn finish_blob(&self, blob: NewBlob) -> Result<Digest> {
+        let digest = blob.hasher.finish();
+        let doing = || Error::io(format!("finishing {digest}"));
+        blob.file.sync_all().map_err(doing())?;
+        let anonymous = format!("/proc/self/fd/{}", blob.file.as_raw_fd());
+        let (blobs, name) = (&self.store().blobs, digest.to_string());
+        match rustix::fs::linkat(CWD, &*anonymous, blobs, &*name, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(doing()(error.into())),
+        }
+        rustix::fs::fsync(blobs).map_err(|error| doing()(error.into()))?;
+        Ok(digest)
     }
 }

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-use images::pack::{Shift, pack};
-use images::{Digest, Directory, ImageConfig, ImageLimits, Writing};
+use images::pack::{Rules, Shift, pack};
+use images::{Digest, Directory, Error, ImageConfig, ImageLimits, Limits, Writing};
 use tar::EntryType;
 use tokio_util::sync::CancellationToken;
 
@@ -131,4 +131,74 @@ fn a_packed_tree_becomes_the_top_of_an_image() {
     let saved = place.store.resolve(&reference("saved:1")).unwrap().unwrap();
     let shown: Vec<_> = saved.directories().flat_map(|path| names(path)).collect();
     assert_eq!(shown, ["base", "new"]);
+}
+
+fn refused<'a>(tree: &Path, rules: impl Into<Rules<'a>>) -> Error {
+    pack(&Directory::open(tree).unwrap(), rules, std::io::sink(), &CancellationToken::new()).unwrap_err()
+}
+
+/// What can be written down in a moment takes the reader for ever, or the disk whole.
+#[test]
+fn more_than_an_image_may_be_is_not_packed() {
+    let tree = tempfile::tempdir().unwrap();
+    let sparse = fs::File::create(tree.path().join("sparse")).unwrap();
+    sparse.set_len(1 << 40).unwrap();
+    assert!(matches!(refused(tree.path(), Shift::default()), Error::LimitExceeded(_)));
+    sparse.set_len(0).unwrap();
+
+    let limits = Limits { depth: 3, ..Limits::default() };
+    fs::create_dir_all(tree.path().join("1/2/3")).unwrap();
+    let rules = || Rules { limits, ..Shift::default().into() };
+    pack(&Directory::open(tree.path()).unwrap(), rules(), std::io::sink(), &CancellationToken::new()).unwrap();
+    fs::create_dir(tree.path().join("1/2/3/4")).unwrap();
+    assert!(matches!(refused(tree.path(), rules()), Error::LimitExceeded(_)));
+    let limits = Limits { entries: 4, ..Limits::default() };
+    assert!(matches!(refused(tree.path(), Rules { limits, ..Shift::default().into() }), Error::LimitExceeded(_)));
+}
+
+#[test]
+fn what_is_no_part_of_a_tree_is_not_in_the_layer() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::create_dir_all(tree.path().join("etc")).unwrap();
+    fs::create_dir_all(tree.path().join("run/inside")).unwrap();
+    fs::create_dir_all(tree.path().join("srv/run")).unwrap();
+    for name in ["hosts", "hosts.allow"] {
+        fs::write(tree.path().join("etc").join(name), "").unwrap();
+    }
+    let mut bytes = Vec::new();
+    let rules = Rules { without: &["run", "etc/hosts"], ..Shift::default().into() };
+    let done = pack(&Directory::open(tree.path()).unwrap(), rules, &mut bytes, &CancellationToken::new()).unwrap();
+    let paths: Vec<String> = list(&bytes).into_iter().map(|(path, ..)| path).collect();
+    assert_eq!((paths, done.left_out), (["etc/", "etc/hosts.allow", "srv/", "srv/run/"].map(str::to_owned).into(), 0));
+}
+
+/// Calls what it was given with the first bytes that come.
+struct Meddling<F: FnMut()>(F);
+
+impl<F: FnMut()> std::io::Write for Meddling<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        (self.0)();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_packed_is_noticed() {
+    let tree = tempfile::tempdir().unwrap();
+    let (first, second) = (tree.path().join("first"), tree.path().join("second"));
+    let outcome = |meddle: &dyn Fn()| {
+        fs::write(&first, "1".repeat(64 << 10)).unwrap();
+        fs::write(&second, "2").unwrap();
+        let directory = Directory::open(tree.path()).unwrap();
+        pack(&directory, Shift::default(), Meddling(meddle), &CancellationToken::new())
+    };
+    assert!(matches!(outcome(&|| fs::write(&first, "shorter").unwrap()), Err(Error::Unavailable(_))));
+    assert!(matches!(outcome(&|| fs::write(&first, "3".repeat(64 << 10)).unwrap()), Err(Error::Unavailable(_))));
+    let gone = || drop(fs::remove_file(&second));
+    assert_eq!(outcome(&gone).unwrap().entries, 1, "what went away before it was looked at is not there");
+    assert_eq!(outcome(&|| ()).unwrap().entries, 2);
 }
