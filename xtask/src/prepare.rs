@@ -22,6 +22,8 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("docker-registry", "docker-registry", "pull and push are not tested with a real registry"),
     ("htpasswd", "apache2-utils", "a registry that wants a password is not tested"),
     ("skopeo", "skopeo", "images are not compared with what skopeo makes of them"),
+    ("dockerd", "docker.io", "images are not exchanged with Docker, and builds not compared with its own"),
+    ("mmdebstrap", "mmdebstrap", "no Debian can be made to exchange images of"),
     ("bwrap", "bubblewrap", "speed is not compared with bubblewrap"),
 ];
 
@@ -45,18 +47,28 @@ pub fn programs() {
         return;
     }
     if is_root() && is_installed("apt-get") {
-        let packages = missing.iter().flat_map(|(_, packages, _)| packages.split(' '));
-        let quiet = |command: &mut Command| {
-            command.env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null()).stdout(Stdio::null()).status()
-        };
-        let _ = quiet(Command::new("apt-get").args(["update", "-qq"]));
-        let _ = quiet(Command::new("apt-get").args(["install", "-y", "-qq", "--no-install-recommends"]).args(packages));
+        apt_get(&["update", "-qq"], &[]);
+        let install = |packages: &[&str]| apt_get(&["install", "-y", "-qq", "--no-install-recommends"], packages);
+        let wanted = |(_, packages, _): &&(_, &'static str, _)| packages.split(' ').collect::<Vec<_>>();
+        if !install(&missing.iter().flat_map(wanted).collect::<Vec<_>>()) {
+            // One that this release does not have is no reason to do without the others.
+            for packages in missing.iter().map(wanted) {
+                install(&packages);
+            }
+        }
     }
     for (program, packages, loss) in missing {
         if !is_installed(program) {
             println!("MISSING: {program} (package {packages}): {loss}");
         }
     }
+}
+
+/// Whether all of it was done.
+fn apt_get(what: &[&str], packages: &[&str]) -> bool {
+    let mut command = Command::new("apt-get");
+    command.args(what).args(packages).env("DEBIAN_FRONTEND", "noninteractive");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
 /// The ordinary user, or why there is none.

@@ -42,6 +42,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
     Stage { name: "engine-native-ordinary-user", run: engine_native_ordinary_user },
     Stage { name: "command-line", run: |_| integration_tests("sandpen") },
+    Stage { name: "docker", run: |_| Outcome::Ran(on_programs(&[PRODUCT], "docker")) },
     Stage { name: "mcp", run: |_| Outcome::Ran(on_programs(&[PRODUCT], "mcp")) },
     Stage { name: "clients", run: mcp_clients },
     Stage { name: "escape", run: |_| weakened("escape") },

@@ -4,7 +4,6 @@ mod agreement;
 mod archive;
 mod bombs;
 mod digests;
-mod docker;
 mod encrypted;
 mod exports;
 mod fake;

@@ -1,0 +1,64 @@
+//! What the images are made from: Debian with interpreters, and a program that needs nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use sandpen_tests::Result;
+use sandpen_tests::program::run;
+
+/// Part of the name of the file, so that another recipe makes another file.
+const PACKAGES: &str = "python3-minimal,nodejs";
+
+/// A root tree of Debian as an archive, made once and kept with what was built.
+pub(crate) fn debian(kept: &Path) -> Result<PathBuf> {
+    let archive = kept.join(format!("debian-{}.tar", PACKAGES.replace(',', "-")));
+    if archive.is_file() {
+        return Ok(archive);
+    }
+    fs::create_dir_all(kept)?;
+    let system = fs::read_to_string("/etc/os-release")?;
+    let suite = system.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let started = Instant::now();
+    let unfinished = tempfile::Builder::new().suffix(".tar").tempfile_in(kept)?;
+    let mut command = Command::new("mmdebstrap");
+    command
+        .args(["--quiet", "--mode=root", "--variant=essential", "--skip=output/dev"])
+        .arg(format!("--include={PACKAGES}"))
+        .args(["doc", "locale", "man"].map(|what| format!("--dpkgopt=path-exclude=/usr/share/{what}/*")))
+        .arg(suite.ok_or("this system does not name its release")?)
+        .arg(unfinished.path())
+        .args(sources()?);
+    run(&mut command, kept, Duration::from_secs(600))?.succeeded()?;
+    unfinished.persist(&archive).map_err(|error| error.error)?;
+    println!("made {} in {:.1} s", archive.display(), started.elapsed().as_secs_f64());
+    Ok(archive)
+}
+
+/// Where this machine has its own packages from.
+fn sources() -> Result<Vec<PathBuf>> {
+    let mut found = vec![PathBuf::from("/etc/apt/sources.list")];
+    for entry in fs::read_dir("/etc/apt/sources.list.d")? {
+        found.push(entry?.path());
+    }
+    found.retain(|path| {
+        path.is_file() && path.extension().is_some_and(|ending| ending == "list" || ending == "sources")
+    });
+    Ok(found)
+}
+
+/// A static program that says `hello`, and writes to the file that it is given.
+pub(crate) fn program(directory: &Path) -> Result<PathBuf> {
+    let (source, program) = (directory.join("program.c"), directory.join("program"));
+    let text = r#"#include <stdio.h>
+int main(int count, char **words) {
+    if (count > 2) { FILE *file = fopen(words[1], "w"); return !file || fputs(words[2], file) < 0 || fclose(file); }
+    return puts("hello") < 0;
+}
+"#;
+    fs::write(&source, text)?;
+    run(Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source), directory, Duration::from_secs(60))?
+        .succeeded()?;
+    Ok(program)
+}

@@ -1,0 +1,94 @@
+//! Docker, skopeo and a registry beside ours on the same images: what the one makes the other takes, and a Dockerfile means
+//! the same to both.
+//!
+//! `cargo xtask test docker` installs them and builds the program. What is not installed is skipped by name.
+
+mod base;
+mod daemon;
+mod exchange;
+mod product;
+mod registry;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
+
+use daemon::Daemon;
+use libtest_mimic::{Arguments, Failed, Trial};
+use registry::Registry;
+use sandpen_tests::program::built;
+use sandpen_tests::{Result, Trouble, is_root};
+use tempfile::TempDir;
+
+type Test = fn(&Stage) -> Result<()>;
+
+const TESTS: &[(&str, Test)] = &[
+    ("every difference of two trees is seen", |_| tree::every_difference_is_seen()),
+    ("nothing is left of a daemon", |stage| daemon::nothing_is_left(&stage.program)),
+    ("what Docker saves runs here and goes back the same", exchange::saved_by_docker),
+    ("an image without a shell goes there and back", exchange::from_scratch),
+    ("what Docker pushes is pulled, and what we push Docker pulls", exchange::by_registry),
+    ("what skopeo puts into a registry is fetched when a sandbox asks for it", exchange::by_skopeo),
+];
+
+const PROGRAMS: &[&str] = &["dockerd", "docker", "docker-registry", "skopeo", "mmdebstrap", "unshare", "cc"];
+
+/// What the tests share: all of it takes a while to start.
+struct Stage {
+    docker: Daemon,
+    registry: Registry,
+    debian: PathBuf,
+    program: PathBuf,
+    _directory: TempDir,
+}
+
+impl Stage {
+    fn set() -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("sandpen-stage-").tempdir()?;
+        let built = built("sandpen")?;
+        let kept = built.ancestors().nth(2).ok_or("the program lies nowhere")?.join("images");
+        let debian = base::debian(&kept)?;
+        let program = base::program(directory.path())?;
+        let docker = Daemon::start()?;
+        docker.run(&["import", &debian.to_string_lossy(), "debian:test"])?;
+        Ok(Self { docker, registry: Registry::start()?, debian, program, _directory: directory })
+    }
+}
+
+fn main() -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    // They share one daemon, and each is busy on several processors by itself.
+    arguments.test_threads = Some(1);
+    let missing = missing();
+    if let Some(why) = &missing {
+        eprintln!("SKIPPED: no image is exchanged with Docker: {why}");
+    }
+    let stage: Arc<OnceLock<Result<Stage>>> = Arc::default();
+    let trial = |&(name, test): &(&'static str, Test)| {
+        let stage = stage.clone();
+        let run = move || match stage.get_or_init(Stage::set) {
+            Ok(stage) => test(stage).map_err(|trouble| Failed::from(trouble.to_string())),
+            Err(Trouble(why)) => Err(Failed::from(format!("the stage could not be set: {why}"))),
+        };
+        Trial::test(name, run).with_ignored_flag(missing.is_some())
+    };
+    let conclusion = libtest_mimic::run(&arguments, TESTS.iter().map(trial).collect());
+    let left = match Arc::into_inner(stage).and_then(OnceLock::into_inner) {
+        Some(Ok(stage)) => stage.docker.end(),
+        Some(Err(_)) | None => Vec::new(),
+    };
+    for line in &left {
+        println!("left by the daemon: {line}");
+    }
+    if left.is_empty() { conclusion.exit_code() } else { ExitCode::FAILURE }
+}
+
+fn missing() -> Option<String> {
+    if !is_root() {
+        return Some("a daemon of Docker's needs root".to_owned());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_installed = |name: &&&str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
+    PROGRAMS.iter().find(|name| !is_installed(name)).map(|name| format!("{name} is not installed"))
+}
