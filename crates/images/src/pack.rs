@@ -46,6 +46,14 @@ impl Shift {
             },
         }
     }
+
+    /// Whose something is inside that these numbers have on disk.
+    pub fn inside(self, user: u32, group: u32) -> (u32, u32) {
+        let inside = |number: u32, first: u32| {
+            number.checked_sub(first).filter(|number| self.count == 0 || *number < self.count).unwrap_or(0)
+        };
+        (inside(user, self.first_user), inside(group, self.first_group))
+    }
 }
 
 /// What of a tree becomes a layer.
@@ -252,13 +260,7 @@ impl<W: Write> Packing<'_, W> {
     }
 
     fn header(&self, found: &Stat, noted: Option<(u32, u32)>, kind: EntryType) -> Header {
-        let shift = self.rules.shift;
-        let inside = |number: u32, first: u32| {
-            let within = |number: &u32| shift.count == 0 || *number < shift.count;
-            number.checked_sub(first).filter(within).unwrap_or(0)
-        };
-        let shifted = (inside(found.st_uid, shift.first_user), inside(found.st_gid, shift.first_group));
-        let (user, group) = noted.unwrap_or(shifted);
+        let (user, group) = noted.unwrap_or_else(|| self.rules.shift.inside(found.st_uid, found.st_gid));
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
         header.set_mode(found.st_mode & 0o1777);
@@ -298,13 +300,7 @@ impl<W: Write> Packing<'_, W> {
 
     /// The owner that an unprivileged unpacker wrote down.
     fn owner_note(&self, file: impl AsFd) -> Option<(u32, u32)> {
-        if !self.rules.notes {
-            return None;
-        }
-        let mut value = [0u8; 32];
-        let length = rustix::fs::fgetxattr(file, OWNER_ATTRIBUTE, &mut value[..]).ok()?;
-        let (user, group) = std::str::from_utf8(&value[..length]).ok()?.split_once(':')?;
-        Some((user.parse().ok()?, group.parse().ok()?))
+        if self.rules.notes { owner_note(file) } else { None }
     }
 }
 
@@ -340,11 +336,19 @@ fn changed(path: &[u8]) -> Error {
     Error::Unavailable(format!("\"{}\" changed while it was read", path[..path.len().min(128)].escape_ascii()))
 }
 
-fn as_path(bytes: &[u8]) -> &Path {
+/// The owner that an unprivileged unpacker wrote down.
+pub(crate) fn owner_note(file: impl AsFd) -> Option<(u32, u32)> {
+    let mut value = [0u8; 32];
+    let length = rustix::fs::fgetxattr(file, OWNER_ATTRIBUTE, &mut value[..]).ok()?;
+    let (user, group) = std::str::from_utf8(&value[..length]).ok()?.split_once(':')?;
+    Some((user.parse().ok()?, group.parse().ok()?))
+}
+
+pub(crate) fn as_path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-fn doing(path: &[u8]) -> impl FnOnce(io::Error) -> Error + use<> {
+pub(crate) fn doing(path: &[u8]) -> impl FnOnce(io::Error) -> Error + use<> {
     Error::io(format!("packing \"{}\"", path[..path.len().min(128)].escape_ascii()))
 }
 
@@ -363,10 +367,10 @@ impl<R: Read> Read for Cancelling<'_, R> {
     }
 }
 
-struct Counting<W> {
-    inner: W,
-    hasher: Hasher,
-    size: u64,
+pub(crate) struct Counting<W> {
+    pub inner: W,
+    pub hasher: Hasher,
+    pub size: u64,
 }
 
 impl<W: Write> Write for Counting<W> {

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::meter::{Meter, Stream};
 
 mod owner;
-mod path;
+pub(crate) mod path;
 mod whiteout;
 
 /// How much one archive may be.

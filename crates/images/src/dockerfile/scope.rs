@@ -6,6 +6,7 @@ use super::expand::expand;
 use super::words::split;
 use super::{Assignment, Dockerfile, Instruction, Stage, Step, Transfer, wrong};
 use crate::error::Result;
+use crate::platform::Platform;
 
 /// Goes along with the steps of one stage.
 #[derive(Clone, Debug)]
@@ -24,7 +25,7 @@ impl Scope {
     pub fn new(dockerfile: &Dockerfile, given: BTreeMap<String, String>) -> Result<Self> {
         let escape = dockerfile.escape;
         let nothing = BTreeMap::new;
-        let mut scope = Self { escape, given, global: nothing(), arguments: nothing(), environment: nothing() };
+        let mut scope = Self { escape, given, global: platforms(), arguments: nothing(), environment: nothing() };
         for (line, argument) in &dockerfile.arguments {
             let value = scope.value_of(argument, |value| scope.expand_global(value, *line))?;
             scope.global.extend(value.map(|value| (argument.name.clone(), value)));
@@ -39,6 +40,11 @@ impl Scope {
             return Err(wrong(stage.line, format!("FROM {} means nothing", stage.from)));
         }
         Ok(from)
+    }
+
+    /// The machine that a stage asks for, with variables filled in.
+    pub fn platform(&self, stage: &Stage) -> Result<Option<String>> {
+        stage.platform.as_ref().map(|platform| self.expand_global(platform, stage.line)).transpose()
     }
 
     /// Inside a stage, whose base has this environment, `NAME=value` each.
@@ -146,4 +152,15 @@ impl Scope {
     fn expand_global(&self, word: &str, line: usize) -> Result<String> {
         expand(word, self.escape, &|name| self.global.get(name).cloned()).map_err(|why| wrong(line, why))
     }
+}
+
+/// Arguments that are there unasked, before the first stage: a build is for the machine that it runs on.
+fn platforms() -> BTreeMap<String, String> {
+    let machine = Platform::host();
+    let variant = machine.variant.clone().unwrap_or_default();
+    let parts =
+        [("PLATFORM", machine.to_string()), ("OS", machine.os), ("ARCH", machine.architecture), ("VARIANT", variant)];
+    let both =
+        |(part, value): &(&str, String)| ["BUILD", "TARGET"].map(|side| (format!("{side}{part}"), value.clone()));
+    parts.iter().flat_map(both).collect()
 }

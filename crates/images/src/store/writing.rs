@@ -11,9 +11,11 @@ use tokio_util::sync::CancellationToken;
 pub use super::download::Begun;
 use super::{Download, Named, Store};
 use crate::config::ImageConfig;
+use crate::confined::Directory;
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Result};
 use crate::manifest::{Descriptor, ImageLimits, Manifest};
+use crate::overlaid::Overlaid;
 use crate::reference::Reference;
 use crate::unpack::{Limits, Owners, unpack_layer};
 
@@ -153,6 +155,23 @@ impl Writing {
         Ok(NewImage { descriptor, manifest, config: parsed, index: None })
     }
 
+    /// The tree of layers that are in the store as blobs, the lowest first, each with its diff-id. Unpacks what is not.
+    pub fn tree(
+        &self,
+        layers: &[(Digest, Descriptor)],
+        limits: &ImageLimits,
+        cancel: &CancellationToken,
+    ) -> Result<Overlaid> {
+        let mut unpacked = 0;
+        let mut trees = Vec::with_capacity(layers.len());
+        for (diff_id, blob) in layers {
+            unpacked += self.unpack(*diff_id, blob, &remaining(limits, unpacked), cancel)?;
+            trees.push(self.store.layer_tree(*diff_id)?);
+        }
+        trees.reverse();
+        Ok(Overlaid::of_layers(trees))
+    }
+
     /// Unpacks all layers, within the limits of the whole.
     pub fn unpack_all(&self, image: &NewImage, limits: &ImageLimits, cancel: &CancellationToken) -> Result<()> {
         let mut unpacked = 0u64;
@@ -194,6 +213,12 @@ pub(crate) fn remaining(limits: &ImageLimits, unpacked: u64) -> Limits {
 }
 
 impl Store {
+    fn layer_tree(&self, diff_id: Digest) -> Result<Directory> {
+        let path = self.layers.get(diff_id)?;
+        let path = path.ok_or_else(|| Error::NotFound(format!("the layer {diff_id} is gone")))?;
+        Directory::open(&path).map_err(Error::io(format!("opening {diff_id}")))
+    }
+
     pub(super) fn unpack_layer(
         &self,
         diff_id: Digest,
