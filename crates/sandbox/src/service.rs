@@ -200,6 +200,11 @@ impl SandboxService {
         &self.core.capabilities
     }
 
+    /// What the engine can do besides, for those who work on trees without an owner.
+    pub fn powers(&self) -> &Powers {
+        &self.core.settings.powers
+    }
+
     pub fn runners(&self) -> &Runners {
         &self.core.settings.runners
     }

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::CommandFactory;
 
 pub mod audit;
+pub mod build;
 pub mod cli;
 pub mod commands;
 pub mod config;

@@ -1,0 +1,58 @@
+//! Images that stages start from or copy from: of the store, fetched when they are not there.
+
+use std::sync::Arc;
+
+use images::{Platform, Reference, Work, registry};
+use sandbox::{Error, Result};
+
+use super::executor::{Executor, ended};
+use super::stage::StageImage;
+use super::{Bases, News, image_error};
+
+impl Executor<'_> {
+    pub async fn image(&self, name: &str) -> Result<StageImage> {
+        let reference: Reference = name.parse().map_err(image_error)?;
+        let found = self.store().find(&reference).map_err(image_error)?;
+        // A name with a digest means the same whenever it is fetched.
+        let is_fixed = reference.digest().is_some() || reference.registry().ends_with(".invalid");
+        let named = match (found, self.request.bases) {
+            (Some(named), Bases::Missing) => named,
+            (Some(named), Bases::Always) if is_fixed => named,
+            (_, Bases::Missing | Bases::Always) => self.pull(&reference).await?,
+        };
+        let (manifest, config) = self.store().describe(&named.manifest).map_err(image_error)?;
+        let machine = Platform::host();
+        if config.platform.fitness(&machine).is_none() {
+            let made_for = &config.platform;
+            return Err(Error::unsupported(format!(
+                "the image {} is made for {made_for}, and this machine is {machine}",
+                reference.familiar()
+            )));
+        }
+        let triggers = config.config.other.get("OnBuild").and_then(|triggers| triggers.as_array());
+        if triggers.is_some_and(|triggers| !triggers.is_empty()) {
+            let name = reference.familiar();
+            return Err(Error::unsupported(format!("the image {name} has ONBUILD instructions, which are not known"))
+                .with_hint("write them into the Dockerfile, or start from another image"));
+        }
+        Ok(StageImage::of_image(config, manifest.layers))
+    }
+
+    async fn pull(&self, reference: &Reference) -> Result<images::Named> {
+        let familiar = reference.familiar();
+        let settings = match &self.workshop.registries {
+            Some(settings) if !reference.registry().ends_with(".invalid") => settings.clone(),
+            Some(_) | None => {
+                return Err(Error::not_found(format!("there is no image {familiar} here"))
+                    .with_hint("sandpen image ls shows what is here"));
+            }
+        };
+        self.watcher.news(News::Pulling(reference));
+        let work = Work { progress: self.watcher.pull_progress(), cancel: self.cancel.clone(), ..Work::default() };
+        let (store, wanted) = (Arc::clone(self.store()), reference.clone());
+        let pulling = tokio::task::spawn_blocking(move || registry::pull(&store, &wanted, &settings, &work)).await;
+        let named = pulling.map_err(ended)?.map_err(crate::commands::image::image_error);
+        self.watcher.news(News::Pulled(reference));
+        named
+    }
+}
