@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 
 use tokio_util::sync::CancellationToken;
 
-use self::tree::{Facts, Interest, Kind, Tree, ancestors};
+pub use self::pick::pick;
+pub use self::tree::{Facts, Interest, Kind, Origin, Tree, ancestors};
 use crate::error::Result;
 use crate::store::{ImageLayer, Store};
 
+mod pick;
 mod tree;
 
 /// Two stacks of layers over one.

@@ -15,7 +15,7 @@ use crate::unpack::Limits;
 const REMOVED: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// Everything about a file that two builds of the same thing should have in common. Times are not among that.
+/// What there is to know of a file besides its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     pub kind: Kind,
@@ -23,6 +23,8 @@ pub struct Facts {
     pub mode: u32,
     pub user: u64,
     pub group: u64,
+    /// In seconds since 1970. Two builds of the same thing do not have it in common, so it is not compared.
+    pub modified: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +44,19 @@ pub struct Tree {
 
 #[derive(Debug)]
 enum Node {
-    There { facts: Facts, is_opaque: bool },
+    There { facts: Facts, is_opaque: bool, origin: Origin },
     Gone,
 }
 
+/// Where the contents of a file are: in which layer of the stack, under which of its names.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin {
+    pub layer: usize,
+    pub path: Vec<u8>,
+}
+
 /// What of a stack is of interest.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Interest<'a> {
     All,
     /// These, and everything below those.
@@ -75,7 +84,7 @@ impl Tree {
         cancel: &CancellationToken,
     ) -> Result<Self> {
         let mut tree = Self::default();
-        for layer in layers {
+        for (number, layer) in layers.iter().enumerate() {
             let mut wanted = BTreeSet::new();
             let read = match interest {
                 Interest::All => Layer::read(store, layer, interest, cancel)?,
@@ -90,7 +99,7 @@ impl Tree {
                     }
                 }
             };
-            tree.put(read);
+            tree.put(read, number);
         }
         Ok(tree)
     }
@@ -103,6 +112,26 @@ impl Tree {
     pub fn opaque(&self) -> impl Iterator<Item = &Vec<u8>> {
         let is_opaque = |node: &Node| matches!(node, Node::There { is_opaque: true, .. });
         self.nodes.iter().filter(move |(_, node)| is_opaque(node)).map(|(path, _)| path)
+    }
+
+    /// Everything that is there.
+    pub fn entries(&self) -> impl Iterator<Item = (&Vec<u8>, &Facts, &Origin)> {
+        self.nodes.iter().filter_map(|(path, node)| match node {
+            Node::There { facts, origin, .. } => Some((path, facts, origin)),
+            Node::Gone => None,
+        })
+    }
+
+    pub fn get(&self, path: &[u8]) -> Option<&Facts> {
+        match self.nodes.get(path)? {
+            Node::There { facts, .. } => Some(facts),
+            Node::Gone => None,
+        }
+    }
+
+    /// What is taken away from lower stacks by name.
+    pub fn removed(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.nodes.iter().filter(|(_, node)| matches!(node, Node::Gone)).map(|(path, _)| path)
     }
 
     pub fn mentions(&self, path: &[u8]) -> bool {
@@ -125,12 +154,12 @@ impl Tree {
     fn hides(&self, path: &[u8]) -> bool {
         ancestors(path).any(|one| match self.nodes.get(one) {
             Some(Node::Gone) => true,
-            Some(Node::There { facts, is_opaque }) => *is_opaque || facts.kind != Kind::Directory,
+            Some(Node::There { facts, is_opaque, .. }) => *is_opaque || facts.kind != Kind::Directory,
             None => false,
         })
     }
 
-    fn put(&mut self, layer: Layer) {
+    fn put(&mut self, layer: Layer, number: usize) {
         for path in layer.removed {
             self.clear_below(&path);
             self.nodes.insert(path, Node::Gone);
@@ -138,14 +167,15 @@ impl Tree {
         for path in &layer.opaque {
             self.clear_below(path);
         }
-        for (path, facts) in layer.entries {
+        for (path, (facts, first)) in layer.entries {
             let was_hidden = matches!(self.nodes.get(&path), Some(Node::Gone));
             let was_opaque = matches!(self.nodes.get(&path), Some(Node::There { is_opaque: true, .. }));
             if facts.kind != Kind::Directory {
                 self.clear_below(&path);
             }
             let is_opaque = facts.kind == Kind::Directory && (was_hidden || was_opaque || layer.opaque.contains(&path));
-            self.nodes.insert(path, Node::There { facts, is_opaque });
+            let origin = Origin { layer: number, path: first };
+            self.nodes.insert(path, Node::There { facts, is_opaque, origin });
         }
     }
 
@@ -175,7 +205,8 @@ pub fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 #[derive(Default)]
 struct Layer {
-    entries: BTreeMap<Vec<u8>, Facts>,
+    /// With the name under which the contents are, which for a hard link is another.
+    entries: BTreeMap<Vec<u8>, (Facts, Vec<u8>)>,
     removed: Vec<Vec<u8>>,
     opaque: BTreeSet<Vec<u8>>,
     /// Of hard links whose first name was passed over.
@@ -227,16 +258,16 @@ impl Layer {
         }
         let header = entry.header();
         let mode = header.mode()?;
-        let (user, group) = (header.uid()?, header.gid()?);
+        let (user, group, modified) = (header.uid()?, header.gid()?, header.mtime()?);
         let kind = match header.entry_type() {
             EntryType::Directory => Kind::Directory,
             EntryType::Symlink => Kind::Link(entry.link_name_bytes().unwrap_or_default().into_owned()),
             EntryType::Link => {
                 let target = plain(&entry.link_name_bytes().unwrap_or_default());
                 match self.entries.get(&target) {
-                    Some(facts) => {
-                        let facts = facts.clone();
-                        self.entries.insert(path, facts);
+                    Some(first) => {
+                        let first = first.clone();
+                        self.entries.insert(path, first);
                     }
                     None => self.targets.push(target),
                 }
@@ -250,13 +281,13 @@ impl Layer {
             Kind::File(_) => mode & 0o777,
             Kind::Link(_) | Kind::Special => 0,
         };
-        self.entries.insert(path, Facts { kind, mode, user, group });
+        self.entries.insert(path.clone(), (Facts { kind, mode, user, group, modified }, path));
         Ok(())
     }
 }
 
 /// Without `./`, doubled slashes and slashes at the ends.
-fn plain(path: &[u8]) -> Vec<u8> {
+pub(super) fn plain(path: &[u8]) -> Vec<u8> {
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     parts.join(&b'/')
 }
