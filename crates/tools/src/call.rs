@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use sandbox::{Files, GuestPath, ImageName, Limits, Owner, Result, SandboxService};
 use tokio_util::sync::CancellationToken;
 
+use crate::export::Exporter;
 use crate::policy::Policy;
 
 /// One call: who asks, what serves, and how to tell that the caller is gone.
@@ -18,6 +19,7 @@ pub struct Call {
     pub host_files: Option<Arc<dyn HostFiles>>,
     /// Without it only images are started from that are there.
     pub images: Option<Arc<dyn ImageSource>>,
+    pub exporter: Option<Arc<dyn Exporter>>,
     pub progress: Arc<dyn Progress>,
     /// The caller no longer wants an answer: what the call started is to be ended.
     pub cancelled: CancellationToken,

@@ -9,15 +9,21 @@ use crate::tool::Tool;
 mod copy_files;
 mod create_sandbox;
 mod delete_file;
+mod delete_image;
 mod describe_environment;
+mod diff_sandbox;
+mod export_dockerfile;
+mod fork_sandbox;
 mod get_job;
 mod list_files;
 mod list_sandboxes;
 mod news;
 mod read_file;
+mod restore_sandbox;
 mod run;
 mod run_code;
 mod run_command;
+mod save_sandbox;
 mod stop_job;
 mod stop_sandbox;
 mod target;
@@ -66,6 +72,16 @@ fn all(policy: &Policy) -> Vec<Tool> {
         delete_file::tool(),
     ];
     tools.extend(copy_files);
-    tools.extend([get_job::tool(), stop_job::tool(), describe_environment::tool()]);
+    tools.extend([
+        get_job::tool(),
+        stop_job::tool(),
+        save_sandbox::tool(),
+        delete_image::tool(),
+        fork_sandbox::tool(),
+        diff_sandbox::tool(),
+        restore_sandbox::tool(),
+        export_dockerfile::tool(),
+        describe_environment::tool(),
+    ]);
     tools
 }

@@ -104,10 +104,11 @@ pub async fn provide(call: &Call, image: &Image) -> Result<()> {
 pub fn argument(policy: &Policy) -> String {
     let default = policy.image.shown();
     if policy.images.is_empty() {
-        return format!("The image to start from: always {default}, on this server.");
+        return format!("The image to start from: always {default}, on this server, or one of save_sandbox.");
     }
     format!(
-        "The image to start from, by its name. There are {}, where * stands for any ending. Default {default}.",
+        "The image to start from, by its name. There are {}, where * stands for any ending, and those of save_sandbox. \
+         Default {default}.",
         listed(&policy.images)
     )
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use sandbox::service::Job;
 use sandbox::{
-    Artifact, ByteRange, ByteSize, CappedOutput, ExecOutcome, ExecStatus, GuestPath, JobId, JobResult, JobStatus,
-    Layer, Result,
+    Artifact, ByteRange, ByteSize, CappedOutput, Checkpoint, ExecOutcome, ExecStatus, GuestPath, JobId, JobResult,
+    JobStatus, Layer, Result,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -64,6 +64,9 @@ pub struct RunObject {
     /// For get_job and stop_job; present while the run goes on, and when its output was cut.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_id: Option<String>,
+    /// The files as they were before the run, for diff_sandbox and restore_sandbox; present when it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<u32>,
     /// Walls that the operator allowed to be missing, and that were missing around this run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
@@ -150,6 +153,7 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
     value.network = (!job.network().is_none()).then(|| network.into());
     value.job_id = value.truncated.then(|| job.id().to_string());
     value.artifacts_left_out = result.artifacts_left_out;
+    value.checkpoint = result.checkpoint.map(|Checkpoint(number)| number);
     value.missing_layers = result.missing_layers.iter().map(|layer| Layer::as_str(*layer)).collect();
     let (blocks, not_shown) = show(call, job, &result.artifacts, &mut value.artifacts).await;
     value.artifacts_left_out += result.artifacts.len() - value.artifacts.len();
@@ -193,6 +197,7 @@ fn object(job: &Job, status: Status) -> RunObject {
         usage: None,
         network: None,
         job_id: None,
+        checkpoint: None,
         missing_layers: Vec::new(),
     }
 }
@@ -252,6 +257,9 @@ fn closing(run: &RunObject, status: ExecStatus, policy: &Policy, files_not_shown
     if files_not_shown > 0 {
         let hint = if run.sandbox_kept { "list_files shows all" } else { "run in a sandbox that stays to see all" };
         notes.push(format!("[{files_not_shown} more files: {hint}]"));
+    }
+    if let Some(checkpoint) = run.checkpoint {
+        notes.push(format!("[checkpoint {checkpoint} has the files as they were before: restore_sandbox goes back]"));
     }
     if !run.missing_layers.is_empty() {
         notes.push(format!("[this sandbox stands without {}]", run.missing_layers.join(", ")));

@@ -13,11 +13,13 @@ pub enum Toolset {
     Sandboxes,
     Files,
     Jobs,
+    Snapshots,
     Environment,
 }
 
 impl Toolset {
-    pub const ALL: [Self; 5] = [Self::Run, Self::Sandboxes, Self::Files, Self::Jobs, Self::Environment];
+    pub const ALL: [Self; 6] =
+        [Self::Run, Self::Sandboxes, Self::Files, Self::Jobs, Self::Snapshots, Self::Environment];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -25,6 +27,7 @@ impl Toolset {
             Self::Sandboxes => "sandboxes",
             Self::Files => "files",
             Self::Jobs => "jobs",
+            Self::Snapshots => "snapshots",
             Self::Environment => "environment",
         }
     }

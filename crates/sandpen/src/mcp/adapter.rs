@@ -16,7 +16,9 @@ use rmcp::{RoleServer, ServerHandler};
 use sandbox::{Error, Owner, SandboxService};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
-use tools::{Call, Catalog, HostFiles, ImageSource, Policy, Silent, Toolset, instructions, prompts, resources};
+use tools::{
+    Call, Catalog, Exporter, HostFiles, ImageSource, Policy, Silent, Toolset, instructions, prompts, resources,
+};
 
 use super::answer::{self, Labels};
 use super::era::Era;
@@ -51,6 +53,7 @@ pub struct Parts {
     pub policy: Arc<Policy>,
     pub host_files: Option<Arc<dyn HostFiles>>,
     pub images: Option<Arc<dyn ImageSource>>,
+    pub exporter: Option<Arc<dyn Exporter>>,
     pub callers: Callers,
 }
 
@@ -98,13 +101,14 @@ impl Adapter {
     }
 
     fn call(&self, context: &RequestContext<RoleServer>) -> Result<Call, ErrorData> {
-        let Parts { service, policy, host_files, images, .. } = self.parts();
+        let Parts { service, policy, host_files, images, exporter, .. } = self.parts();
         Ok(Call {
             service: service.clone(),
             owner: self.owner(context)?,
             policy: policy.clone(),
             host_files: host_files.clone(),
             images: images.clone(),
+            exporter: exporter.clone(),
             progress: Arc::new(Silent),
             cancelled: context.ct.clone(),
         })

@@ -28,5 +28,5 @@ pub async fn adapter(config: &Config, outlet: &Outlet, callers: Callers) -> Resu
         (EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes, _) | (_, Pull::Never) => None,
     };
     let service = wiring::server_service(config, outlet).await?;
-    Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, images, callers }))
+    Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, images, exporter: None, callers }))
 }

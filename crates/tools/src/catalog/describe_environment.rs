@@ -2,10 +2,11 @@
 
 use std::fmt::Write;
 
-use sandbox::{IsolationReport, LayerState, Limits, Network, Result, SandboxSpec};
+use sandbox::{ErrorKind, IsolationReport, LayerState, Limits, Network, Result, SandboxSpec};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::save_sandbox::SavedObject;
 use super::target;
 use crate::call::Call;
 use crate::content::Content;
@@ -29,6 +30,10 @@ struct Environment {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     allowed_images: Vec<String>,
+    /// Those of save_sandbox.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    saved_images: Vec<SavedObject>,
     work_directory: String,
     languages: Vec<LanguageObject>,
     limits: LimitsObject,
@@ -113,10 +118,17 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
     let (allowed, isolation) = look(&call, arguments.sandbox_id.as_deref()).await?;
     let languages = call.service.languages(&call.owner, &call.policy.image).await?;
     let work_directory = SandboxSpec::new(call.owner.clone()).work_directory;
+    // An engine that saves nothing has nothing saved.
+    let saved = match call.service.saved(&call.owner).await {
+        Ok(saved) => saved,
+        Err(error) if error.kind() == ErrorKind::Unsupported => Vec::new(),
+        Err(error) => return Err(error),
+    };
     let value = Environment {
         engine: call.service.capabilities().name,
         image: call.policy.image.shown().to_owned(),
         allowed_images: call.policy.images.iter().map(ToString::to_string).collect(),
+        saved_images: saved.iter().map(SavedObject::from).collect(),
         work_directory: work_directory.to_string_lossy().into_owned(),
         languages: languages
             .into_iter()
@@ -220,6 +232,10 @@ fn text(environment: &Environment) -> String {
         [] => writeln!(text, "image: {}", environment.image),
         others => writeln!(text, "image: {}; {} can be asked for", environment.image, others.join(", ")),
     };
+    if !environment.saved_images.is_empty() {
+        let names: Vec<_> = environment.saved_images.iter().map(|saved| saved.image.as_str()).collect();
+        let _ = writeln!(text, "saved images: {}", names.join(", "));
+    }
     let layers = environment.isolation.iter();
     let (on, other): (Vec<_>, Vec<_>) = layers.partition(|layer| layer.state == LayerState::On.as_str());
     let names = |layers: &[&LayerObject]| layers.iter().map(|layer| layer.layer).collect::<Vec<_>>().join(", ");

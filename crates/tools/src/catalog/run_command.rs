@@ -51,6 +51,9 @@ struct Arguments {
     /// Seconds to wait before a run that goes on is answered with a job_id.
     #[schemars(range(min = 0))]
     wait_s: Option<f64>,
+    /// Remember the files before the run, for diff_sandbox and restore_sandbox. Only with sandbox_id. Default false.
+    #[serde(default)]
+    checkpoint: bool,
     /// Any text of yours that names this run: the same call sent again does not run again but gets the same result.
     idempotency_key: Option<String>,
 }
@@ -92,6 +95,7 @@ async fn run_command(call: Call, arguments: Arguments) -> Result<Answer<RunObjec
     let request = JobRequest {
         files,
         stdin: arguments.stdin.into_bytes(),
+        checkpoint: arguments.checkpoint,
         key: arguments.idempotency_key.as_deref().map(str::parse).transpose()?,
         ..JobRequest::new(place, JobWork::Command(command))
     };

@@ -40,6 +40,7 @@ impl World {
             policy: Arc::clone(&self.policy),
             host_files: None,
             images: None,
+            exporter: None,
             progress: Arc::new(Silent),
             cancelled: tokio_util::sync::CancellationToken::new(),
         }
