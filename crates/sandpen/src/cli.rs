@@ -8,7 +8,8 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    bench, completions, cp, create, doctor, exec, image, logs, man, mcp, ps, run, secret, serve, stop, tools,
+    bench, checkpoint, completions, cp, create, diff, doctor, exec, fork, image, logs, man, mcp, ps, restore, run,
+    save, secret, serve, stop, tools,
 };
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
@@ -72,10 +73,15 @@ impl Cli {
             Command::Tools(arguments) => arguments.write_to(&mut written),
             Command::Serve(arguments) => arguments.write_to(&mut written),
             Command::Image(arguments) => arguments.write_to(&mut written),
+            Command::Fork(arguments) => arguments.write_to(&mut written),
             Command::Cp(_)
             | Command::Ps(_)
             | Command::Logs(_)
             | Command::Stop(_)
+            | Command::Save(_)
+            | Command::Checkpoint(_)
+            | Command::Diff(_)
+            | Command::Restore(_)
             | Command::Secret(_)
             | Command::Doctor(_)
             | Command::Bench(_)
@@ -110,6 +116,11 @@ pub enum Command {
     Ps(ps::Arguments),
     Logs(logs::Arguments),
     Stop(stop::Arguments),
+    Save(save::Arguments),
+    Fork(fork::Arguments),
+    Checkpoint(checkpoint::Arguments),
+    Diff(diff::Arguments),
+    Restore(restore::Arguments),
     Image(image::Arguments),
     Secret(secret::Arguments),
     Mcp(mcp::Arguments),
@@ -131,6 +142,11 @@ impl Command {
             Self::Ps(arguments) => ps::run(arguments, config),
             Self::Logs(arguments) => logs::run(arguments, config),
             Self::Stop(arguments) => stop::run(arguments, config),
+            Self::Save(arguments) => save::run(arguments, config),
+            Self::Fork(arguments) => fork::run(arguments, config),
+            Self::Checkpoint(arguments) => checkpoint::run(arguments, config),
+            Self::Diff(arguments) => diff::run(arguments, config),
+            Self::Restore(arguments) => restore::run(arguments, config),
             Self::Image(arguments) => image::run(arguments, config),
             Self::Secret(arguments) => secret::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
@@ -152,6 +168,11 @@ impl Command {
             | Self::Ps(_)
             | Self::Logs(_)
             | Self::Stop(_)
+            | Self::Save(_)
+            | Self::Fork(_)
+            | Self::Checkpoint(_)
+            | Self::Diff(_)
+            | Self::Restore(_)
             | Self::Image(_)
             | Self::Secret(_)
             | Self::Mcp(_)

@@ -3,17 +3,22 @@
 use sandbox::{Error, ErrorKind, Owner, Result, SandboxInfo, SandboxService};
 
 pub mod bench;
+pub mod checkpoint;
 pub mod completions;
 pub mod cp;
 pub mod create;
+pub mod diff;
 pub mod doctor;
 pub mod exec;
+pub mod fork;
 pub mod image;
 pub mod logs;
 pub mod man;
 pub mod mcp;
 pub mod ps;
+pub mod restore;
 pub mod run;
+pub mod save;
 pub mod secret;
 pub mod serve;
 pub mod stop;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sandbox::{
-    ByteSize, Captured, Denial, ExecOutcome, ExecStatus, ExecUsage, IsolationReport, Layer, Limits, Network,
-    NetworkActivity, SandboxInfo,
+    ByteSize, Captured, Checkpoint, Denial, ExecOutcome, ExecStatus, ExecUsage, IsolationReport, Layer, Limits,
+    Network, NetworkActivity, SandboxInfo,
 };
 use serde::Serialize;
 use tools::network::{self, NetworkObject, Wish};
@@ -31,6 +31,9 @@ pub struct ResultObject {
     /// Variables of ours that the code could read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     passed_through_env: Vec<String>,
+    /// The files as they were before, when that was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint: Option<u32>,
 }
 
 #[derive(Debug, Serialize)]
@@ -66,7 +69,13 @@ impl ResultObject {
             network: (!sandbox.network.is_none()).then(|| (&outcome.network).into()),
             isolation: isolation.into(),
             passed_through_env: config.passed_through().map(str::to_owned).collect(),
+            checkpoint: None,
         }
+    }
+
+    #[must_use]
+    pub fn with_checkpoint(self, checkpoint: Option<Checkpoint>) -> Self {
+        Self { checkpoint: checkpoint.map(|Checkpoint(number)| number), ..self }
     }
 }
 

@@ -1,7 +1,9 @@
 //! `sandpen exec`: a command in a sandbox that exists.
 
 use clap::Args;
-use sandbox::{Error, ErrorKind, ExecRequest, GuestPath, OnDisconnect, OutputCaps, OutputTarget, Owner, Result};
+use sandbox::{
+    Checkpoint, Error, ErrorKind, ExecRequest, GuestPath, OnDisconnect, OutputCaps, OutputTarget, Owner, Result,
+};
 
 use crate::attach::{self, CutShort, Input, Screen};
 use crate::cli::examples;
@@ -23,6 +25,7 @@ use crate::{terminal, wiring};
     ("sandpen exec lab -- sh -c 'echo hello > note'", "a shell line"),
     ("sandpen exec -t lab -- bash", "a shell to work in"),
     ("sandpen exec --detach lab -- python3 train.py", "something that goes on"),
+    ("sandpen exec --checkpoint lab -- make clean", "something to be undone, perhaps"),
     ("sandpen exec -i lab -- wc -l < words.txt", "a command that reads stdin"),
 ]))]
 pub struct Arguments {
@@ -41,6 +44,10 @@ pub struct Arguments {
     /// Start it and come back at once; `sandpen logs` shows what it writes
     #[arg(long, short, conflicts_with_all = ["interactive", "tty"])]
     detach: bool,
+
+    /// Remember the files first, for sandpen diff and sandpen restore
+    #[arg(long)]
+    checkpoint: bool,
 
     /// The directory to start in [default: /workspace]
     #[arg(long, short, value_name = "PATH")]
@@ -101,6 +108,14 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         let mut signals = Signals::listen()?;
         let owner = Owner::local();
         let sandbox = find(&service, &owner, &arguments.sandbox).await?;
+        let checkpoint = match arguments.checkpoint {
+            true => Some(service.checkpoint(&owner, &sandbox.id).await?),
+            false => None,
+        };
+        if let (Some(Checkpoint(number)), false) = (checkpoint, config.json) {
+            let hint = format!("go back with sandpen restore {} {number}", arguments.sandbox);
+            output::note(&format!("checkpoint {number}"), Some(&hint));
+        }
         let started = match signals.unless_ended(service.exec(&owner, &sandbox.id, request)).await {
             Ok(started) => started,
             Err(signal) => return Ok(Exit::signal(signal)),
@@ -119,7 +134,8 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             (Ok(execution), true) => {
                 let ended = attach::capture(execution, arguments.input(), OutputCaps::default(), &mut signals).await?;
                 let isolation = service.isolation(&owner, &sandbox.id).await?;
-                output::object(&ResultObject::new(&sandbox, &ended.value, &isolation, &config.sandbox));
+                let result = ResultObject::new(&sandbox, &ended.value, &isolation, &config.sandbox);
+                output::object(&result.with_checkpoint(checkpoint));
                 Ok(ended.cut_short.map_or_else(|| Exit::of(ended.value.outcome.status), CutShort::exit))
             }
             (Ok(execution), false) => {

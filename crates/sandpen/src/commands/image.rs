@@ -25,6 +25,7 @@ mod progress;
 mod pull;
 mod push;
 mod remove;
+mod saved;
 mod tag;
 
 /// Fetch, list and remove images
@@ -95,7 +96,7 @@ impl ImageObject {
         let sizes = configuration.rootfs.diff_ids.iter().map(|layer| store.layer_size(*layer));
         let unpacked = sizes.sum::<images::Result<u64>>().map_err(image_error)?;
         Ok(Self {
-            image: named.reference.familiar(),
+            image: called(named),
             digest: named.manifest.digest.qualified(),
             platform: named.platform.to_string(),
             added_at: time::rfc3339(std::time::UNIX_EPOCH + std::time::Duration::from_secs(named.added)),
@@ -119,6 +120,11 @@ impl ImageObject {
         let layers = if self.layers == 1 { "layer" } else { "layers" };
         format!("{done} {} ({}, {} {layers}, {size})\n", self.image, self.digest, self.layers)
     }
+}
+
+/// As people know it.
+fn called(named: &Named) -> String {
+    saved::shown(&named.reference).unwrap_or_else(|| named.reference.familiar())
 }
 
 fn open_store(config: &Config) -> Result<Arc<Store>> {

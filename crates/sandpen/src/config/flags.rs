@@ -172,13 +172,17 @@ impl LifetimeFlags {
         push(written, Key::Idle, &self.idle);
         push(written, Key::Lifetime, &self.lifetime);
     }
+
+    pub fn is_given(&self) -> bool {
+        self.idle.is_some() || self.lifetime.is_some()
+    }
 }
 
 /// What a server offers, and what it tells of itself.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub struct ServerFlags {
-    /// Offer only these groups of tools: run, sandboxes, files, jobs, environment [default: all]
+    /// Offer only these groups of tools: run, sandboxes, files, jobs, snapshots, environment [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     toolsets: Vec<String>,
 

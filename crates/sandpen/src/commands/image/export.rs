@@ -8,7 +8,7 @@ use images::export;
 use sandbox::{Error, Result};
 use serde::Serialize;
 
-use super::{image_error, open_store, work};
+use super::{called, image_error, open_store, saved, work};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output;
@@ -46,7 +46,7 @@ pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
         );
     }
     let store = open_store(config)?;
-    let named = store.look_up(&arguments.image).map_err(image_error)?;
+    let named = saved::look_up(&store, &arguments.image)?;
     let image = store.image(named.clone()).map_err(image_error)?;
     let path = arguments.file.clone();
     let exporting = work(config, move |work| {
@@ -66,7 +66,7 @@ pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
     if to_stdout {
         return Ok(Exit::SUCCESS);
     }
-    let exported = Exported { image: named.reference.familiar(), digest: named.manifest.digest.qualified(), path };
+    let exported = Exported { image: called(&named), digest: named.manifest.digest.qualified(), path };
     if config.json {
         output::object(&exported);
     } else {

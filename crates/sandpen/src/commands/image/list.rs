@@ -6,7 +6,7 @@ use clap::Args;
 use sandbox::{ByteSize, Result};
 use serde::Serialize;
 
-use super::{ImageObject, image_error, open_store};
+use super::{ImageObject, called, image_error, open_store, saved};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{self, DIM};
@@ -30,9 +30,10 @@ struct Images {
 
 pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
     let store = open_store(config)?;
-    let names = store.names().map_err(image_error)?;
+    let mut names = store.names().map_err(image_error)?;
+    names.retain(|named| saved::shown(&named.reference).is_some());
     if arguments.quiet && !config.json {
-        output::text(&names.iter().map(|named| format!("{}\n", named.reference.familiar())).collect::<String>());
+        output::text(&names.iter().map(|named| format!("{}\n", called(named))).collect::<String>());
         return Ok(Exit::SUCCESS);
     }
     if names.is_empty() && !config.json {
@@ -40,7 +41,8 @@ pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
         return Ok(Exit::SUCCESS);
     }
     // One that is removed between the list and the question is not worth an error.
-    let objects: Vec<ImageObject> = names.iter().filter_map(|named| ImageObject::new(&store, named).ok()).collect();
+    let described = names.iter().filter_map(|named| ImageObject::new(&store, named).ok().map(|object| (object, named)));
+    let (objects, names): (Vec<ImageObject>, Vec<_>) = described.unzip();
     let store_bytes = store.size().map_err(image_error)?;
     if config.json {
         output::object(&Images { images: objects, store_bytes });

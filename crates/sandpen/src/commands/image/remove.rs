@@ -4,7 +4,7 @@ use clap::Args;
 use sandbox::{ByteSize, Result};
 use serde::Serialize;
 
-use super::{image_error, list_of, open_store};
+use super::{called, image_error, list_of, open_store, saved};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output;
@@ -31,11 +31,11 @@ struct Removed {
 
 pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
     let store = open_store(config)?;
-    let found: images::Result<Vec<_>> = arguments.images.iter().map(|text| store.look_up(text)).collect();
+    let found: Result<Vec<_>> = arguments.images.iter().map(|text| saved::look_up(&store, text)).collect();
     let mut removed = Vec::new();
-    for named in found.map_err(image_error)? {
+    for named in found? {
         store.remove_name(&named.reference).map_err(image_error)?;
-        removed.push(named.reference.familiar());
+        removed.push(called(&named));
     }
     store.sweep().map_err(image_error)?;
     let collected = store.collect().map_err(image_error)?;

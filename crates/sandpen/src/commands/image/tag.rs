@@ -2,9 +2,9 @@
 
 use clap::Args;
 use images::Writing;
-use sandbox::Result;
+use sandbox::{Error, Result};
 
-use super::{ImageObject, image_error, open_store, reference};
+use super::{ImageObject, called, image_error, open_store, reference, saved};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output;
@@ -23,9 +23,13 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
     let name = reference(&arguments.name)?;
+    if name.is_local() {
+        return Err(Error::invalid_input("names on hosts that cannot be are for saved images")
+            .with_hint("save a sandbox under the name that you want: sandpen save ID NAME"));
+    }
     let store = open_store(config)?;
     let writing = Writing::begin(&store).map_err(image_error)?;
-    let named = store.look_up(&arguments.image).map_err(image_error)?;
+    let named = saved::look_up(&store, &arguments.image)?;
     let tagged = writing.tag(&named, &name).map_err(image_error)?;
     drop(writing);
     store.collect().map_err(image_error)?;
@@ -33,7 +37,7 @@ pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
     if config.json {
         output::object(&object);
     } else {
-        output::text(&format!("{} is now {} too\n", named.reference.familiar(), object.image));
+        output::text(&format!("{} is now {} too\n", called(&named), object.image));
     }
     Ok(Exit::SUCCESS)
 }
