@@ -18,6 +18,11 @@ fn rows_are_measured_and_compared() {
     assert_eq!(object["rows"][0]["times_bare"], 1.0);
     assert!(object["rows"][1]["median_ms"].as_f64().unwrap() > 0.0);
 
+    let layers = world.run(&["bench", "--json", "--runs", "2", "--only", "layers"]).json();
+    assert_eq!(layers["trees"]["layers"], 20, "{layers}");
+    assert!(layers["trees"]["start_layers_ms"].as_f64().unwrap() > 0.0);
+    world.run(&["image", "ls", "--quiet"]).expect(0, "");
+
     let many = world.run(&["bench", "--markdown", "--alive", "3", "--only", "alive"]);
     assert!(many.stdout.contains("| creation, 3 others alive | "), "{many:?}");
     world.run(&["bench", "--only", "bare-tru"]).expect(1, "").says("did you mean bare-true?");

@@ -23,6 +23,8 @@ mod report;
 mod row;
 mod sample;
 mod scale;
+mod stock;
+mod trees;
 
 /// Between two measurements, so that the end of one (namespaces die in the background) is not the start of the next.
 const PAUSE: Duration = Duration::from_millis(12);
@@ -74,7 +76,8 @@ struct Wanted(Vec<String>);
 
 impl Wanted {
     fn new(names: &[String]) -> Result<Self> {
-        let known = || Row::ALL.iter().map(|row| row.name()).chain(scale::NAMES).chain(network::NAMES);
+        let known =
+            || Row::ALL.iter().map(|row| row.name()).chain(scale::NAMES).chain(network::NAMES).chain(trees::NAMES);
         for name in names {
             if known().all(|known| known != name) {
                 let hint = match suggest::nearest(name, known()) {
@@ -121,6 +124,9 @@ async fn measure(
     report.scale = scale::measure(&service, arguments.alive, |name| wanted.has(name)).await?;
     let (figures, skipped) = network::measure(&service, source, |name| wanted.has(name)).await?;
     report.network = figures;
+    report.skipped.extend(skipped);
+    let (trees, skipped) = trees::measure(&service, config, arguments.runs, |name| wanted.has(name)).await?;
+    report.trees = trees;
     report.skipped.extend(skipped);
     Ok(report)
 }

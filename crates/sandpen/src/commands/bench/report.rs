@@ -7,6 +7,7 @@ use super::network::Figures;
 use super::row::{Row, Work};
 use super::sample::Sample;
 use super::scale::Scale;
+use super::trees::Trees;
 use crate::output::{BOLD, DIM};
 use crate::table::{Align, Cell, Table};
 
@@ -21,6 +22,7 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     pub scale: Scale,
     pub network: Figures,
+    pub trees: Trees,
 }
 
 #[derive(Debug, Serialize)]
@@ -57,6 +59,7 @@ impl Report {
             skipped: Vec::new(),
             scale: Scale::default(),
             network: Figures::default(),
+            trees: Trees::default(),
         }
     }
 
@@ -85,7 +88,7 @@ impl Report {
             ]);
         }
         let mut text = if self.rows.is_empty() { String::new() } else { table.render() };
-        for (what, value) in self.scale_lines().into_iter().chain(self.network_lines()) {
+        for (what, value) in self.sections().into_iter().flat_map(|(_, lines)| lines) {
             text += &format!("{BOLD}{what}:{BOLD:#} {value}\n");
         }
         for Skipped { name, reason } in &self.skipped {
@@ -111,17 +114,9 @@ impl Report {
                 ratio(row.times_bubblewrap)
             );
         }
-        let scale = self.scale_lines();
-        if !scale.is_empty() {
-            text += "\n| Many sandboxes | |\n| --- | ---: |\n";
-            for (what, value) in scale {
-                text += &format!("| {what} | {value} |\n");
-            }
-        }
-        let network = self.network_lines();
-        if !network.is_empty() {
-            text += "\n| Out of a sandbox | |\n| --- | ---: |\n";
-            for (what, value) in network {
+        for (title, lines) in self.sections().into_iter().filter(|(_, lines)| !lines.is_empty()) {
+            text += &format!("\n| {title} | |\n| --- | ---: |\n");
+            for (what, value) in lines {
                 text += &format!("| {what} | {value} |\n");
             }
         }
@@ -138,7 +133,15 @@ impl Report {
         )
     }
 
-    fn scale_lines(&self) -> Vec<(String, String)> {
+    fn sections(&self) -> [(&'static str, Lines); 3] {
+        [
+            ("Many sandboxes", self.scale_lines()),
+            ("Out of a sandbox", self.network_lines()),
+            ("Whole trees", self.tree_lines()),
+        ]
+    }
+
+    fn scale_lines(&self) -> Lines {
         let Scale { alive, create_alone_ms, create_among_ms, idle_memory_bytes, runs_per_second } = &self.scale;
         let mut lines = Vec::new();
         if let Some(alone) = create_alone_ms {
@@ -156,7 +159,7 @@ impl Report {
         lines
     }
 
-    fn network_lines(&self) -> Vec<(String, String)> {
+    fn network_lines(&self) -> Lines {
         let Figures {
             stream_bytes_per_second,
             stream_times_loopback,
@@ -182,7 +185,30 @@ impl Report {
         }
         lines
     }
+
+    fn tree_lines(&self) -> Lines {
+        let Trees { start_host_ms, start_layers_ms, layers, fork_empty_ms, fork_tree_ms, save_small_ms, save_large_ms } =
+            &self.trees;
+        let beside = |much: f64, little: f64| format!("{much:.2} ms, {:.2} × {little:.2} ms", much / little);
+        let mut lines = Vec::new();
+        if let (Some(host), Some(image), Some(count)) = (start_host_ms, start_layers_ms, layers) {
+            lines.push((
+                format!("start from an image of {count} layers, beside the host's tree"),
+                beside(*image, *host),
+            ));
+        }
+        if let (Some(empty), Some(tree)) = (fork_empty_ms, fork_tree_ms) {
+            lines.push(("fork with 1 GiB written, beside an empty one".to_owned(), beside(*tree, *empty)));
+        }
+        if let (Some(small), Some(large)) = (save_small_ms, save_large_ms) {
+            lines.push(("save 10 MB on an image of 1 GiB, beside a small one".to_owned(), beside(*large, *small)));
+        }
+        lines
+    }
 }
+
+/// What, and how much of it.
+type Lines = Vec<(String, String)>;
 
 fn objects(rows: &[(Row, Sample)]) -> Vec<RowObject> {
     let median = |wanted: Row| rows.iter().find(|(row, _)| *row == wanted).map(|(_, sample)| sample.median);
