@@ -44,6 +44,7 @@ pub fn plan(data: &[u8]) {
         skeleton: PathBuf::from("/skeleton"),
         lowers: (shape & 4 == 4).then(|| PathBuf::from("/image")).into_iter().collect(),
         binds: Vec::new(),
+        attachments: Vec::new(),
         top: Vec::new(),
         user: User::SANDBOX,
         search_path: String::new(),
@@ -94,7 +95,7 @@ pub fn plan(data: &[u8]) {
     }
     for mount in &plan.mounts {
         let target = match mount {
-            Mount::Bind { source, target } => {
+            Mount::Bind { source, target } | Mount::Tree { source, target } => {
                 assert!(*source < plan.sources.len());
                 target
             }

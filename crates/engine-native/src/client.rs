@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Child;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use egress::Sockets;
@@ -11,7 +12,9 @@ use tokio::sync::{oneshot, watch};
 
 use crate::channel::Channel;
 use crate::jail::Failure;
-use crate::launcher::{self, Configuration, FromLauncher, Running, ToLauncher, Wanted};
+use crate::launcher::{
+    self, Configuration, FromLauncher, PackFailure, PackRequest, PackedTree, Running, ToLauncher, Wanted,
+};
 use crate::plan::Plan;
 
 /// What is known of a sandbox that the launcher was asked to make.
@@ -45,6 +48,9 @@ pub struct Asked {
 /// Sockets that were asked for. Ends without a word when the launcher does.
 pub type AskedSockets = oneshot::Receiver<Result<Sockets, Failure>>;
 
+/// A tree that is being packed. Ends without a word when the launcher does.
+pub type AskedPack = oneshot::Receiver<Result<PackedTree, PackFailure>>;
+
 struct Entry {
     started: Option<oneshot::Sender<Started>>,
     fate: watch::Sender<Fate>,
@@ -55,6 +61,7 @@ struct Entry {
 struct Owed {
     sandboxes: HashMap<String, Entry>,
     sockets: HashMap<String, oneshot::Sender<Result<Sockets, Failure>>>,
+    packs: HashMap<String, oneshot::Sender<Result<PackedTree, PackFailure>>>,
 }
 
 type Entries = Arc<Mutex<Owed>>;
@@ -87,8 +94,8 @@ impl Launcher {
         !self.listener.is_finished()
     }
 
-    /// Ask for a sandbox. What keeps its image is passed on to process 1.
-    pub async fn create(&self, plan: Plan, wanted: Wanted, image: Option<BorrowedFd<'_>>) -> io::Result<Asked> {
+    /// Ask for a sandbox. What keeps its image and what is attached is passed on to process 1.
+    pub async fn create(&self, plan: Plan, wanted: Wanted, holds: &[BorrowedFd<'_>]) -> io::Result<Asked> {
         let (started, on_started) = oneshot::channel();
         let (fate, on_fate) = watch::channel(Fate::Alive);
         let entry = Entry { started: Some(started), fate };
@@ -98,8 +105,7 @@ impl Launcher {
             Wanted::SandboxAndSockets => Some(self.expect_sockets(&id)),
         };
         lock(&self.entries).sandboxes.insert(id.clone(), entry);
-        let descriptors: Vec<_> = image.into_iter().collect();
-        let sent = self.channel.send(&ToLauncher::Create { plan: Box::new(plan), wanted }, &descriptors).await;
+        let sent = self.channel.send(&ToLauncher::Create { plan: Box::new(plan), wanted }, holds).await;
         if let Err(error) = sent {
             settle(&self.entries, &id, Fate::LauncherGone);
             return Err(error);
@@ -117,6 +123,25 @@ impl Launcher {
             return Err(error);
         }
         Ok(sockets)
+    }
+
+    /// Have the tree of a sandbox that runs written to a pipe. Whoever does not want it any more closes the other end.
+    pub async fn pack(
+        &self,
+        request: PackRequest,
+        process: BorrowedFd<'_>,
+        pipe: BorrowedFd<'_>,
+    ) -> io::Result<AskedPack> {
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let id = format!("pack-{}", ASKED.fetch_add(1, Ordering::Relaxed));
+        let (pack, on_pack) = oneshot::channel();
+        lock(&self.entries).packs.insert(id.clone(), pack);
+        let sent = self.channel.send(&ToLauncher::Pack { id: id.clone(), request }, &[process, pipe]).await;
+        if let Err(error) = sent {
+            lock(&self.entries).packs.remove(&id);
+            return Err(error);
+        }
+        Ok(on_pack)
     }
 
     fn expect_sockets(&self, id: &str) -> AskedSockets {
@@ -169,6 +194,8 @@ async fn listen(channel: Arc<Channel>, entries: Entries) {
                 }
             }
             FromLauncher::NotListening { id, failure } => hand_over(&entries, &id, Err(failure)),
+            FromLauncher::Packed { id, packed } => tell_packer(&entries, &id, Ok(packed)),
+            FromLauncher::NotPacked { id, failure } => tell_packer(&entries, &id, Err(failure)),
         }
     }
     let entries = std::mem::take(&mut *lock(&entries));
@@ -190,6 +217,13 @@ fn hand_over(entries: &Entries, id: &str, sockets: Result<Sockets, Failure>) {
     if let Some(waiting) = lock(entries).sockets.remove(id) {
         // A caller that went away has no use for them, and dropping them closes them.
         let _ = waiting.send(sockets);
+    }
+}
+
+fn tell_packer(entries: &Entries, id: &str, packed: Result<PackedTree, PackFailure>) {
+    if let Some(waiting) = lock(entries).packs.remove(id) {
+        // A caller that went away has closed the pipe already.
+        let _ = waiting.send(packed);
     }
 }
 

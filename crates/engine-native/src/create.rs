@@ -14,9 +14,9 @@ use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
 use crate::client::{Asked, AskedSockets, Fate, Launcher};
 use crate::engine::Shared;
-use crate::image::Hold;
 use crate::jail::Failure;
 use crate::launcher::Wanted;
+use crate::layout::Prepared;
 use crate::live::{Description, Live};
 use crate::plan::{self, Request};
 use crate::pool::Kind;
@@ -38,18 +38,18 @@ impl Shared {
             return Err(exists());
         }
         let pass = self.prepare(id, spec)?;
-        let (root, image) = self.layout(spec).await?;
-        let image = image.as_ref();
-        let kind = Kind::of(spec, &root);
+        let root = self.layout(spec).await?;
+        let kind = Kind::of(spec, &root.layout);
         let live = match kind.as_ref().and_then(|kind| self.pool.take(kind)) {
             Some(spare) => {
-                self.assign(spare, id, spec, environment(&root, spec, pass.as_ref())?, pass.as_ref()).await?
+                let environment = environment(&root.layout, spec, pass.as_ref())?;
+                self.assign(spare, id, spec, environment, pass.as_ref()).await?
             }
-            None => self.make(id, spec, &root, image, pass.as_ref()).await?,
+            None => self.make(id, spec, &root, pass.as_ref()).await?,
         };
         self.keep(Arc::new(live));
         if let Some(kind) = kind.filter(|kind| self.pool.wants(kind)) {
-            self.fill_pool(kind, spec, root, image.cloned());
+            self.fill_pool(kind, spec, root);
         }
         Ok(())
     }
@@ -72,7 +72,7 @@ impl Shared {
     }
 
     /// Make spares in the background. The task holds us weakly: it must not keep an engine alive that nobody uses.
-    fn fill_pool(self: &Arc<Self>, kind: Kind, spec: &SandboxSpec, root: RootLayout, image: Option<Hold>) {
+    fn fill_pool(self: &Arc<Self>, kind: Kind, spec: &SandboxSpec, root: Prepared) {
         let (shared, mut spec) = (Arc::downgrade(self), SandboxSpec::clone(spec));
         // Given to a spare when it becomes somebody's.
         (spec.network, spec.secrets) = Default::default();
@@ -80,7 +80,7 @@ impl Shared {
             tokio::time::sleep(FILL_AFTER).await;
             while let Some(shared) = shared.upgrade() {
                 let made = match SandboxId::random() {
-                    Ok(id) => shared.make(&id, &spec, &root, image.as_ref(), None).await,
+                    Ok(id) => shared.make(&id, &spec, &root, None).await,
                     Err(error) => Err(error),
                 };
                 match made {
@@ -98,14 +98,7 @@ impl Shared {
         });
     }
 
-    async fn make(
-        &self,
-        id: &SandboxId,
-        spec: &SandboxSpec,
-        root: &RootLayout,
-        image: Option<&Hold>,
-        pass: Option<&Pass>,
-    ) -> Result<Live> {
+    async fn make(&self, id: &SandboxId, spec: &SandboxSpec, root: &Prepared, pass: Option<&Pass>) -> Result<Live> {
         let walls = self.walls()?.clone();
         let socket = self.places.sockets.join(id.as_str());
         let instance = self.config.instance.as_str();
@@ -114,7 +107,7 @@ impl Shared {
             id,
             spec,
             instance,
-            root,
+            root: &root.layout,
             places: &places,
             walls: &walls,
             single_id: self.host.pool.is_none(),
@@ -129,7 +122,7 @@ impl Shared {
             role: spec.role,
             limits: plan::enforced_limits(&spec.limits),
             walls,
-            environment: environment(root, spec, pass)?,
+            environment: environment(&root.layout, spec, pass)?,
             work_directory: spec.work_directory.clone(),
             groups: plan.cgroups.iter().map(|leaf| leaf.directory.clone()).collect(),
             socket: persistent.then_some(socket),
@@ -144,7 +137,8 @@ impl Shared {
         let mut undo = Undo { shared: self, launcher: &launcher, id, armed: true, persistent };
         let meter = Meter::new(&places, instance, id.as_str());
         let wanted = if pass.is_some() { Wanted::SandboxAndSockets } else { Wanted::Sandbox };
-        let asked = launcher.create(plan, wanted, image.map(|image| image.hold())).await.map_err(unavailable)?;
+        let holds: Vec<_> = root.holds.iter().map(|held| held.hold()).collect();
+        let asked = launcher.create(plan, wanted, &holds).await.map_err(unavailable)?;
         let (live, sockets) = self.build(asked, description, meter).await?;
         if let (Some(pass), Some(sockets)) = (pass, sockets) {
             self.let_out(&live, pass, sockets).await?;

@@ -122,7 +122,7 @@ fn guest_path(path: &Path) -> Result<GuestPath> {
 }
 
 /// What the store of images says, in the words of the domain. Paths of the host stay in the cause.
-fn image_error(error: images::Error) -> Error {
+pub fn image_error(error: images::Error) -> Error {
     match error {
         images::Error::Refused(ref what) => Error::invalid_input(format!("the image is refused: {what}")),
         images::Error::LimitExceeded(ref what) => Error::limit_exceeded(format!("the image is too large: {what}")),

@@ -5,6 +5,7 @@
 //!
 //! - Host trees are opened while we still have the rights of whoever runs the engine; everything after that happens with
 //!   the ids of the sandbox.
+//! - Descriptors are put in their places before there is a limit on their numbers.
 //! - The cgroup namespace is made after joining the cgroup, or the sandbox would see its parent's.
 //! - Walls that could keep us from building others come last, and the filter that allows only harmless calls must still
 //!   allow the two that follow it: dropping capabilities and starting process 1.
@@ -23,7 +24,10 @@ use crate::launcher::Program;
 use crate::plan::{Identity, Init, Plan, Resource, Rights};
 use crate::seccomp;
 use crate::syscall;
-use crate::wire::{INIT_CHANNEL, INIT_IMAGE, INIT_LOCK, INIT_SCRATCH};
+use crate::wire::{INIT_CHANNEL, INIT_HOLDS, INIT_LOCK, INIT_SCRATCH, MAX_DESCRIPTORS};
+
+/// Above all fixed numbers.
+const ASIDE: i32 = INIT_HOLDS + MAX_DESCRIPTORS as i32;
 
 type Step = fn(&mut Jail) -> Result<(), StepError>;
 
@@ -41,8 +45,8 @@ const STEPS: &[(&str, Step)] = &[
     ("pivot", Jail::pivot),
     ("host-name", Jail::host_name),
     ("loopback", Jail::loopback),
-    ("rlimits", Jail::rlimits),
     ("descriptors", Jail::descriptors),
+    ("rlimits", Jail::rlimits),
     ("no-new-privileges", Jail::no_new_privileges),
     ("landlock", Jail::landlock),
     ("seccomp", Jail::seccomp),
@@ -112,8 +116,8 @@ pub struct Held {
     pub cgroups: Vec<std::fs::File>,
     pub channel: OwnedFd,
     pub lock: Option<OwnedFd>,
-    /// What keeps the image.
-    pub image: Option<OwnedFd>,
+    /// What keeps the image and the trees that are attached.
+    pub holds: Vec<OwnedFd>,
     pub init: Program,
 }
 
@@ -238,15 +242,16 @@ impl Jail {
         rustix::stdio::dup2_stdout(&null)?;
         rustix::stdio::dup2_stderr(&null)?;
         // First out of the way of the fixed numbers, then onto them.
-        let aside = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, 16);
+        let aside = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, ASIDE);
         let channel = aside(&self.held.channel)?;
         let lock = self.held.lock.as_ref().map(aside).transpose()?;
         let scratch = self.kept_scratch.as_ref().map(aside).transpose()?;
-        let image = self.held.image.as_ref().map(aside).transpose()?;
+        let holds = self.held.holds.iter().map(aside).collect::<rustix::io::Result<Vec<_>>>()?;
         self.held.init.descriptor = aside(&self.held.init.descriptor)?;
         syscall::close_on_exec_from(INIT_CHANNEL)?;
-        let placed = [(Some(channel), INIT_CHANNEL), (lock, INIT_LOCK), (scratch, INIT_SCRATCH), (image, INIT_IMAGE)];
-        for (held, number) in placed {
+        let fixed = [(Some(channel), INIT_CHANNEL), (lock, INIT_LOCK), (scratch, INIT_SCRATCH)];
+        let holds = holds.into_iter().zip(INIT_HOLDS..).map(|(hold, number)| (Some(hold), number));
+        for (held, number) in fixed.into_iter().chain(holds) {
             if let Some(held) = held {
                 syscall::place_descriptor(held.as_fd(), number)?;
             }

@@ -7,8 +7,10 @@
 
 mod create;
 mod listen;
+mod pack;
 mod program;
 
+pub use pack::{PackFailure, PackRequest, PackedTree, Tree};
 pub(crate) use program::Program;
 
 use std::collections::{BTreeSet, HashMap};
@@ -44,7 +46,7 @@ pub fn steps() -> impl Iterator<Item = &'static str> {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
     Configure(Configuration),
-    /// With a descriptor that keeps the image, if it is one that has to be kept.
+    /// With descriptors that keep the image and what is attached, where they have to be kept.
     Create {
         plan: Box<Plan>,
         wanted: Wanted,
@@ -55,6 +57,12 @@ pub enum ToLauncher {
         id: String,
         /// Those of its namespaces that are its own.
         namespaces: u64,
+    },
+    /// With descriptors: one that stands for process 1 of a sandbox, whoever made it, and the pipe that its tree is
+    /// written to. Answered under `id`, which means nothing else here.
+    Pack {
+        id: String,
+        request: PackRequest,
     },
     /// Answered by `Gone`, also when there is no such sandbox.
     Destroy {
@@ -106,6 +114,15 @@ pub enum FromLauncher {
     NotListening {
         id: String,
         failure: Failure,
+    },
+    /// All of it is in the pipe.
+    Packed {
+        id: String,
+        packed: PackedTree,
+    },
+    NotPacked {
+        id: String,
+        failure: PackFailure,
     },
 }
 
@@ -199,11 +216,21 @@ struct Launcher {
     privileged: bool,
     init: Program,
     sandboxes: HashMap<i32, Sandbox>,
-    /// Children that make sockets, and under which name they answer.
-    listeners: HashMap<i32, String>,
+    helpers: HashMap<i32, Helper>,
     /// Directories that hold the groups of our sandboxes.
     instance_groups: BTreeSet<PathBuf>,
     last_slot: u32,
+}
+
+/// A child that does one thing in a sandbox, and under which name it answers.
+enum Helper {
+    /// Makes sockets.
+    Listening {
+        id: String,
+    },
+    Packing {
+        id: String,
+    },
 }
 
 /// A child that became, or is becoming, process 1 of a sandbox.
@@ -228,9 +255,13 @@ fn serve(channel: OwnedFd, complaints: Complaints) -> io::Result<()> {
     syscall::close_on_exec_from(3)?;
     let configuration = match wire::receive(channel.as_fd())? {
         Some((ToLauncher::Configure(configuration), _)) => configuration,
-        Some((ToLauncher::Create { .. } | ToLauncher::Listen { .. } | ToLauncher::Destroy { .. }, _)) => {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
+        Some((
+            ToLauncher::Create { .. }
+            | ToLauncher::Listen { .. }
+            | ToLauncher::Pack { .. }
+            | ToLauncher::Destroy { .. },
+            _,
+        )) => return Err(io::ErrorKind::InvalidData.into()),
         // Started ahead and not needed.
         None => return Ok(()),
     };
@@ -245,7 +276,7 @@ fn serve(channel: OwnedFd, complaints: Complaints) -> io::Result<()> {
         configuration,
         privileged,
         sandboxes: HashMap::new(),
-        listeners: HashMap::new(),
+        helpers: HashMap::new(),
         instance_groups: BTreeSet::new(),
         last_slot: std::process::id(),
     };
@@ -285,10 +316,14 @@ impl Launcher {
         }
         match wire::receive::<ToLauncher>(self.channel.as_fd())? {
             None => return Ok(false),
-            Some((ToLauncher::Create { plan, wanted }, image)) => self.create(&plan, wanted, image.into_iter().next()),
+            Some((ToLauncher::Create { plan, wanted }, holds)) => self.create(&plan, wanted, holds),
             Some((ToLauncher::Listen { id, namespaces }, descriptors)) => match descriptors.into_iter().next() {
                 Some(process) => self.listen(id, Way::Process { process, namespaces }),
                 None => return Err(io::ErrorKind::InvalidData.into()),
+            },
+            Some((ToLauncher::Pack { id, request }, descriptors)) => match &descriptors[..] {
+                [process, pipe] => self.pack(id, &request, process, pipe),
+                _ => return Err(io::ErrorKind::InvalidData.into()),
             },
             Some((ToLauncher::Destroy { id }, _)) => self.destroy(&id),
             Some((ToLauncher::Configure(_), _)) => {}
@@ -313,14 +348,28 @@ impl Launcher {
         let mut record = [0; 128];
         while rustix::io::read(&self.signals, &mut record).is_ok() {}
         while let Ok(Some(reaped)) = syscall::reap_any() {
-            if self.collect_listener(reaped) {
-                continue;
+            if let Some(helper) = self.helpers.remove(&reaped.pid) {
+                self.collect_helper(helper, reaped.status);
             }
             if let Some(sandbox) = self.sandboxes.remove(&reaped.pid) {
                 let message = sandbox.clear_away();
                 self.tell(&message, &[]);
             }
         }
+    }
+
+    /// One that ended well has answered itself.
+    fn collect_helper(&self, helper: Helper, status: i32) {
+        if status == 0 {
+            return;
+        }
+        let subject = format!("the child ended with status {status:#x}");
+        let failure = |step: &str| Failure { step: step.to_owned(), errno: libc::EIO, subject };
+        let message = match helper {
+            Helper::Listening { id } => FromLauncher::NotListening { id, failure: failure("listen") },
+            Helper::Packing { id } => FromLauncher::NotPacked { id, failure: PackFailure::Step(failure("pack")) },
+        };
+        self.tell(&message, &[]);
     }
 
     /// The server is gone: end what it had, leave what is to outlive it.

@@ -8,15 +8,17 @@ use images::Digest;
 use sandbox::{Error, GuestPath, Image, Result, Role, SandboxSpec};
 
 use crate::engine::Shared;
-use crate::image::{self, Hold, RootTree};
+use crate::image::{self, Bind, Hold, RootTree};
+use crate::pack::blocking;
 use crate::role;
 use crate::skeleton::{self, RootLayout};
 
 /// How long the parts of a root are taken to be where they were: programs may have been installed.
 const AGE: Duration = Duration::from_secs(2);
 
-/// What tells two roots apart: the image, what its name means now, the work directory, and whom programs are.
-type Key = (Image, Option<Digest>, GuestPath, Role);
+/// What tells two roots apart: the image, what its name means now, the work directory, whom programs are, and what is
+/// attached where.
+type Key = (Image, Option<Digest>, GuestPath, Role, Vec<Bind>);
 
 /// Roots that were prepared, with the time when they were last looked at.
 #[derive(Debug, Default)]
@@ -35,10 +37,17 @@ impl Layouts {
     }
 }
 
+/// A root that is ready to be built.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub layout: RootLayout,
+    /// What keeps its image and what is attached in use.
+    pub holds: Vec<Hold>,
+}
+
 impl Shared {
-    /// The root of a sandbox, and what keeps its image in use. The name of an image is looked up each time, because it may
-    /// mean another one by now.
-    pub(crate) async fn layout(&self, spec: &SandboxSpec) -> Result<(RootLayout, Option<Hold>)> {
+    /// The root of a sandbox. The names of images are looked up each time, because they may mean others by now.
+    pub(crate) async fn layout(&self, spec: &SandboxSpec) -> Result<Prepared> {
         let state = self.places.state.clone();
         let hold = match &spec.image {
             Image::Host | Image::Directory(_) | Image::Archive(_) => None,
@@ -48,30 +57,30 @@ impl Shared {
                 Some(blocking(move || image::hold(&name, &store)).await?)
             }
         };
+        let (attachments, held) =
+            self.attachments(&spec.attachments).await?.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+        let holds: Vec<Hold> = hold.iter().cloned().chain(held).collect();
         let meaning = hold.as_ref().map(|image| image.named.manifest.digest);
-        let key = (spec.image.clone(), meaning, spec.work_directory.clone(), spec.role);
+        let key = (spec.image.clone(), meaning, spec.work_directory.clone(), spec.role, attachments.clone());
         if let Some(layout) = self.layouts.get(&key) {
-            return Ok((layout, hold));
+            return Ok(Prepared { layout, holds });
         }
         let (skeletons, work_directory, role) = (self.places.skeletons.clone(), spec.work_directory.clone(), spec.role);
         let prepare = move |tree: RootTree| {
-            skeleton::prepare(role::apply(role, tree), &skeletons, &work_directory, role)
-                .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))
+            let mut tree = role::apply(role, tree);
+            tree.directories.extend(attachments.iter().map(|attachment| attachment.target.clone()));
+            let layout = skeleton::prepare(tree, &skeletons, &work_directory, role)
+                .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))?;
+            Ok(RootLayout { attachments, ..layout })
         };
         let layout = match image::known(&spec.image, &state) {
             Some(tree) => prepare(tree?)?,
             None => {
-                let (image, hold) = (spec.image.clone(), hold.clone());
+                let image = spec.image.clone();
                 blocking(move || prepare(image::resolve(&image, hold.as_deref(), &state)?)).await?
             }
         };
         self.layouts.keep(key, layout.clone());
-        Ok((layout, hold))
+        Ok(Prepared { layout, holds })
     }
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|cause| Error::internal("the image could not be prepared").with_cause(cause))?
 }

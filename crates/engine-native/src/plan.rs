@@ -94,6 +94,8 @@ pub struct Directory {
 pub enum Mount {
     /// A tree of the host, read-only.
     Bind { source: usize, target: String },
+    /// A kept tree, read-only, with owners as in a layer of an image.
+    Tree { source: usize, target: String },
     /// A directory of the writable layer, where the root is not an overlay that has it already.
     Writable { target: String },
     /// One that is no part of the tree, closed to programs.
@@ -250,6 +252,10 @@ pub fn plan(request: &Request<'_>) -> Plan {
     if let Root::ReadOnly { .. } = root {
         mounts.extend(directories.iter().map(|directory| Mount::Writable { target: directory.path.clone() }));
     }
+    mounts.extend(request.root.attachments.iter().map(|tree| Mount::Tree {
+        source: source(tree.source.clone()),
+        target: String::from_utf8_lossy(tree.target.as_bytes()).into_owned(),
+    }));
     let target = "/proc".to_owned();
     mounts.push(match has(Layer::PidNamespace) {
         true => Mount::Processes { target },

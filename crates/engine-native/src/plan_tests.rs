@@ -12,6 +12,7 @@ fn layout(lower: Option<&str>) -> RootLayout {
         skeleton: PathBuf::from("/state/skeletons/1"),
         lowers: lower.map(PathBuf::from).into_iter().collect(),
         binds: vec![Bind { source: PathBuf::from("/usr"), target: "/usr".parse().unwrap() }],
+        attachments: Vec::new(),
         top: lower.map(|_| vec!["opt".to_owned(), "proc".to_owned()]).unwrap_or_default(),
         user: User::SANDBOX,
         search_path: "/usr/bin".to_owned(),
@@ -72,6 +73,7 @@ fn a_host_tree_is_only_ever_bound_read_only() {
         .filter_map(|mount| match mount {
             Mount::Writable { target } | Mount::Private { target } => Some(target.as_str()),
             Mount::Bind { .. }
+            | Mount::Tree { .. }
             | Mount::Processes { .. }
             | Mount::Devices { .. }
             | Mount::Hidden { .. }

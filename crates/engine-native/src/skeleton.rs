@@ -20,6 +20,8 @@ pub struct RootLayout {
     /// The image's own trees, below the skeleton. The highest first.
     pub lowers: Vec<PathBuf>,
     pub binds: Vec<Bind>,
+    /// Kept trees and where they are seen.
+    pub attachments: Vec<Bind>,
     /// The directories that the image has in its root.
     pub top: Vec<String>,
     /// Whom programs run as.
@@ -50,7 +52,7 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath, rol
         }
     }
     let RootTree { lowers, binds, top, user, search_path, environment, .. } = tree;
-    Ok(RootLayout { skeleton, lowers, binds, top, user, search_path, environment })
+    Ok(RootLayout { skeleton, lowers, binds, attachments: Vec::new(), top, user, search_path, environment })
 }
 
 fn write(tree: &RootTree, top: &Path, mount_points: Vec<String>) -> io::Result<()> {

@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 /// Below the default socket buffer, above the largest message (arguments and environment of one exec).
 pub const MAX_MESSAGE: usize = 192 * 1024;
-/// An exec brings its own channel and three streams.
-pub const MAX_DESCRIPTORS: usize = 4;
+/// A sandbox brings what keeps its image and the trees that are attached to it; an exec brings a channel and three streams.
+pub const MAX_DESCRIPTORS: usize = 16;
 
 /// The channel of process 1: its connection to the server, or a listening socket in a persistent sandbox.
 pub const INIT_CHANNEL: i32 = 3;
@@ -27,8 +27,9 @@ pub const INIT_LOCK: i32 = 4;
 /// The writable layer, as a mount that is nowhere in any tree: for those outside who may take it from here. A plain
 /// directory of it before Linux 6.15.
 pub const INIT_SCRATCH: i32 = 5;
-/// Holds the image, so that it is not collected while process 1 lives.
-pub const INIT_IMAGE: i32 = 6;
+/// From here on: what keeps the image and the trees that are attached, so that they are not collected while process 1
+/// lives.
+pub const INIT_HOLDS: i32 = 6;
 
 /// To process 1.
 #[derive(Debug, Serialize, Deserialize)]

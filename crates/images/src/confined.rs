@@ -194,6 +194,13 @@ impl Directory {
     }
 }
 
+/// For a directory that the caller has opened by other means than a path.
+impl From<OwnedFd> for Directory {
+    fn from(directory: OwnedFd) -> Self {
+        Self(directory)
+    }
+}
+
 impl AsFd for Directory {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

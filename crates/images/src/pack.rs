@@ -64,13 +64,23 @@ pub struct Rules<'a> {
     pub limits: Limits,
     /// Paths below the top that are no part of it, with all that is below them.
     pub without: &'a [&'a str],
-    /// Whether to believe what files say of their owners: only of trees that nobody else could write to.
-    pub notes: bool,
+    pub owners: PackedOwners,
+}
+
+/// To whom the files of a layer belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackedOwners {
+    /// To those that a note on them names, or else to their owners. Only for trees that nobody else could write notes to.
+    Noted,
+    /// To their owners.
+    Shifted,
+    /// To root, and everybody may read and execute what the owner could: a tree that others only look at.
+    Everybody,
 }
 
 impl From<Shift> for Rules<'_> {
     fn from(shift: Shift) -> Self {
-        Self { shift, limits: Limits::default(), without: &[], notes: true }
+        Self { shift, limits: Limits::default(), without: &[], owners: PackedOwners::Noted }
     }
 }
 
@@ -260,10 +270,22 @@ impl<W: Write> Packing<'_, W> {
     }
 
     fn header(&self, found: &Stat, noted: Option<(u32, u32)>, kind: EntryType) -> Header {
-        let (user, group) = noted.unwrap_or_else(|| self.rules.shift.inside(found.st_uid, found.st_gid));
+        let shifted = self.rules.shift.inside(found.st_uid, found.st_gid);
+        let (user, group) = match self.rules.owners {
+            PackedOwners::Noted => noted.unwrap_or(shifted),
+            PackedOwners::Shifted => shifted,
+            PackedOwners::Everybody => (0, 0),
+        };
+        let mode = match self.rules.owners {
+            PackedOwners::Noted | PackedOwners::Shifted => found.st_mode,
+            PackedOwners::Everybody => {
+                let owner_s = found.st_mode & 0o500 | if kind == EntryType::Directory { 0o500 } else { 0o400 };
+                found.st_mode | owner_s | owner_s >> 3 | owner_s >> 6
+            }
+        };
         let mut header = Header::new_gnu();
         header.set_entry_type(kind);
-        header.set_mode(found.st_mode & 0o1777);
+        header.set_mode(mode & 0o1777);
         header.set_uid(user.into());
         header.set_gid(group.into());
         header.set_mtime(u64::try_from(found.st_mtime).unwrap_or(0));
@@ -300,7 +322,7 @@ impl<W: Write> Packing<'_, W> {
 
     /// The owner that an unprivileged unpacker wrote down.
     fn owner_note(&self, file: impl AsFd) -> Option<(u32, u32)> {
-        if self.rules.notes { owner_note(file) } else { None }
+        if self.rules.owners == PackedOwners::Noted { owner_note(file) } else { None }
     }
 }
 

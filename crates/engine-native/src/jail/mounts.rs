@@ -144,7 +144,7 @@ impl Jail {
     pub(super) fn build_mounts(&mut self) -> Result<(), StepError> {
         for mount in &std::mem::take(&mut self.plan.mounts) {
             let (target, result) = match mount {
-                Mount::Bind { source, target } => (target, self.bind(*source, target)),
+                Mount::Bind { source, target } | Mount::Tree { source, target } => (target, self.bind(*source, target)),
                 Mount::Writable { target } => (target, self.writable(target)),
                 Mount::Private { target } => (target, self.private(target)),
                 Mount::Processes { target } => (target, self.processes(target)),

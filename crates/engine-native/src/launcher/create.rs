@@ -18,7 +18,7 @@ use crate::crash;
 use crate::ids::{Extent, Pool};
 use crate::image::User;
 use crate::jail::{self, Failure, Held};
-use crate::plan::{Identity, Init, Plan, Rights, Root};
+use crate::plan::{Identity, Init, Mount, Plan, Rights, Root};
 use crate::syscall::{self, Cloned};
 
 /// The steps of the parent, in order.
@@ -59,8 +59,8 @@ impl Drop for Begun {
 }
 
 impl Launcher {
-    pub(super) fn create(&mut self, plan: &Plan, wanted: Wanted, image: Option<OwnedFd>) {
-        match self.try_create(plan, wanted, image) {
+    pub(super) fn create(&mut self, plan: &Plan, wanted: Wanted, holds: Vec<OwnedFd>) {
+        match self.try_create(plan, wanted, holds) {
             // Only now: a child that is made while the descriptors of a creation are open would have them too.
             Ok(Some(way)) => self.listen(plan.id.clone(), way),
             Ok(None) => {}
@@ -69,7 +69,7 @@ impl Launcher {
     }
 
     /// The way into its network, when that is wanted.
-    fn try_create(&mut self, plan: &Plan, wanted: Wanted, image: Option<OwnedFd>) -> Result<Option<Way>, Failure> {
+    fn try_create(&mut self, plan: &Plan, wanted: Wanted, holds: Vec<OwnedFd>) -> Result<Option<Way>, Failure> {
         let mut begun = Begun::default();
 
         crash::here("take-ids");
@@ -103,7 +103,7 @@ impl Launcher {
             Cloned::Child => {
                 // Ours to keep open, or the child would hold its own life line.
                 drop((release, ours, status));
-                let held = Held { go, sources, cgroups: tasks, channel: theirs, lock, image, init };
+                let held = Held { go, sources, cgroups: tasks, channel: theirs, lock, holds, init };
                 let failure = jail::enter(plan, held);
                 if let Ok(bytes) = postcard::to_stdvec(&failure) {
                     let _ = rustix::io::write(&report, &bytes);
@@ -243,12 +243,29 @@ fn write_maps(pid: i32, (users, groups): &Maps, pool: Option<Pool>) -> io::Resul
     }
 }
 
-/// Let the trees of an image have the owners inside that they have outside: what is root's there is the sandbox's root's.
+/// Let the trees of images have the owners inside that they have outside: what is root's there is the sandbox's root's.
 /// Changes the mounts that the child has descriptors of as well, which waits until this is done.
 fn shift_owners(plan: &Plan, pid: i32, trees: &[OwnedFd]) -> io::Result<()> {
-    let Root::Overlay { sources } = &plan.root else { return Ok(()) };
+    let layers = match &plan.root {
+        Root::ReadOnly { .. } => &[][..],
+        Root::Overlay { sources } => sources,
+    };
+    let attached = plan.mounts.iter().filter_map(|mount| match mount {
+        Mount::Tree { source, .. } => Some(source),
+        Mount::Bind { .. }
+        | Mount::Writable { .. }
+        | Mount::Private { .. }
+        | Mount::Processes { .. }
+        | Mount::Devices { .. }
+        | Mount::Hidden { .. }
+        | Mount::ReadOnly { .. } => None,
+    });
+    let shifted: Vec<&OwnedFd> = layers.iter().chain(attached).filter_map(|&source| trees.get(source)).collect();
+    if shifted.is_empty() {
+        return Ok(());
+    }
     let namespace = std::fs::File::open(format!("/proc/{pid}/ns/user"))?;
-    for tree in sources.iter().filter_map(|&source| trees.get(source)) {
+    for tree in shifted {
         match syscall::map_owners(tree.as_fd(), namespace.as_fd()) {
             // Under Docker it is not for us to do, and some file systems cannot. The owners are strangers inside then.
             // A builder could not change them, and has to know.

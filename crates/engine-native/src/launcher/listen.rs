@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, ThreadNameSpaceType};
 
-use super::{FromLauncher, Launcher, failed};
+use super::{FromLauncher, Helper, Launcher, failed};
 use crate::jail::Failure;
 use crate::syscall::{self, Forked};
 use crate::{crash, network, wire};
@@ -65,7 +65,7 @@ impl Launcher {
         crash::here("listen");
         match syscall::fork() {
             Ok(Forked::Parent(pid)) => {
-                self.listeners.insert(pid, id);
+                self.helpers.insert(pid, Helper::Listening { id });
             }
             Ok(Forked::Child) => {
                 // Whoever started us may have had the alarm ignored.
@@ -87,17 +87,6 @@ impl Launcher {
             }
             Err(failure) => wire::send(self.channel.as_fd(), &FromLauncher::NotListening { id, failure }, &[]),
         }
-    }
-
-    /// A child was collected; `false` when it was not one of those that listen.
-    pub(super) fn collect_listener(&mut self, reaped: syscall::Reaped) -> bool {
-        let Some(id) = self.listeners.remove(&reaped.pid) else { return false };
-        if reaped.status != 0 {
-            let subject = format!("the child ended with status {:#x}", reaped.status);
-            let failure = Failure { step: "listen".to_owned(), errno: libc::EIO, subject };
-            self.tell(&FromLauncher::NotListening { id, failure }, &[]);
-        }
-        true
     }
 }
 

@@ -4,6 +4,7 @@
 //! that.
 
 mod builder;
+mod kept;
 mod layer;
 mod life;
 mod place;
@@ -18,7 +19,7 @@ use place::Place;
 
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
-    let groups = [trees::tests(), runs::tests(), life::tests(), builder::tests()];
+    let groups = [trees::tests(), runs::tests(), life::tests(), builder::tests(), kept::tests()];
     let trials = groups.into_iter().flatten().map(|(name, test)| {
         let run = move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

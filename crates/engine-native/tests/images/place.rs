@@ -63,12 +63,16 @@ impl Place {
     }
 
     pub async fn engine(&self) -> Arc<NativeEngine> {
+        self.engine_with_spares(0).await
+    }
+
+    pub async fn engine_with_spares(&self, spares: usize) -> Arc<NativeEngine> {
         let allowed = std::env::var("SANDPEN_TEST_ALLOW_MISSING").unwrap_or_default();
         let allow_missing: BTreeSet<Layer> =
             allowed.split(',').filter(|name| !name.is_empty()).map(|name| name.parse().expect("a layer")).collect();
         let gateway = Arc::new(Gateway::new(GatewaySettings::default()));
         let instance = InstanceId::random().expect("random numbers");
-        let config = NativeConfig { allow_missing, ..NativeConfig::new(self.path("state"), instance, gateway) };
+        let config = NativeConfig { allow_missing, spares, ..NativeConfig::new(self.path("state"), instance, gateway) };
         Arc::new(NativeEngine::start(config).await.expect("an engine"))
     }
 

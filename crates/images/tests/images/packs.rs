@@ -1,10 +1,10 @@
 //! Layers that are packed again.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
-use images::pack::{Rules, Shift, pack};
+use images::pack::{PackedOwners, Rules, Shift, pack};
 use images::{Digest, Directory, Error, ImageConfig, ImageLimits, Limits, Writing};
 use tar::EntryType;
 use tokio_util::sync::CancellationToken;
@@ -170,6 +170,24 @@ fn what_is_no_part_of_a_tree_is_not_in_the_layer() {
     let done = pack(&Directory::open(tree.path()).unwrap(), rules, &mut bytes, &CancellationToken::new()).unwrap();
     let paths: Vec<String> = list(&bytes).into_iter().map(|(path, ..)| path).collect();
     assert_eq!((paths, done.left_out), (["etc/", "etc/hosts.allow", "srv/", "srv/run/"].map(str::to_owned).into(), 0));
+}
+
+#[test]
+fn a_tree_for_everybody_can_be_read_by_everybody() {
+    let tree = tempfile::tempdir().unwrap();
+    fs::create_dir(tree.path().join("closed")).unwrap();
+    for (name, mode) in [("closed", 0o700), ("closed/secret", 0o600), ("closed/tool", 0o711)] {
+        let path = tree.path().join(name);
+        if !path.exists() {
+            fs::write(&path, "").unwrap();
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let mut bytes = Vec::new();
+    let rules = Rules { owners: PackedOwners::Everybody, ..Shift::default().into() };
+    pack(&Directory::open(tree.path()).unwrap(), rules, &mut bytes, &CancellationToken::new()).unwrap();
+    let expected = [("closed/", 0o755), ("closed/secret", 0o644), ("closed/tool", 0o755)];
+    assert_eq!(list(&bytes), expected.map(|(path, mode)| (path.to_owned(), mode, 0, 0)));
 }
 
 /// Calls what it was given with the first bytes that come.
