@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use egress::{Gateway, GatewaySettings, Secret, SecretSource, SecretValue, Vault};
 use engine_native::{NativeConfig, NativeEngine};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::{Arguments, Completion, Trial};
 use sandbox::engine::testsuite::{self, Case, Needs, Outside};
-use sandbox::{Engine, HostRule, InstanceId, Layer, Owner, SandboxId, SandboxSpec, SecretName};
+use sandbox::{Engine, HostRule, InstanceId, Layer, Owner, Powers, SandboxId, SandboxSpec, SecretName};
 
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
@@ -43,10 +43,9 @@ fn main() -> ExitCode {
             let name = format!("{prefix}{}", case.name);
             let run = move || {
                 let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-                runtime.block_on(run(case, &host));
-                Ok(())
+                Ok(runtime.block_on(run(case, &host)))
             };
-            Trial::test(name, run).with_ignored_flag(lacking)
+            Trial::ignorable_test(name, run).with_ignored_flag(lacking)
         })
     });
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
@@ -76,10 +75,20 @@ impl TestHost {
     }
 }
 
-async fn run(case: Case, host: &TestHost) {
+/// What the engine can do with trees. A behaviour that needs more is shown as ignored, with what it needs.
+fn powers(_: &Arc<NativeEngine>) -> Powers {
+    Powers::default()
+}
+
+async fn run(case: Case, host: &TestHost) -> Completion {
     let Some((name, address)) = host.name.as_ref().filter(|_| case.needs == Needs::Network) else {
         let engine = host.engine(GatewaySettings::default()).await;
-        return case.run(engine).await;
+        let powers = powers(&engine);
+        if let Some(lacking) = case.lacks(&powers) {
+            return Completion::ignored_with(lacking);
+        }
+        case.run_with_powers(engine, &powers).await;
+        return Completion::Completed;
     };
     let listener = TcpListener::bind((*address, 0)).expect("a port");
     let server = listener.local_addr().expect("an address");
@@ -99,6 +108,7 @@ async fn run(case: Case, host: &TestHost) {
     let next = host.engine(settings()).await;
     let outside = Outside { name: name.clone(), server, next, secret: secret.clone() };
     case.run_with(host.engine(settings()).await, &outside).await;
+    Completion::Completed
 }
 
 /// The first sandbox of a kind asks for spares of it; they are there some milliseconds later.

@@ -9,12 +9,14 @@ use sandbox::engine::testsuite::{self, Needs};
 fn main() -> ExitCode {
     let trials = testsuite::cases().into_iter().map(|case| {
         let lacking = match case.needs {
-            Needs::Nothing => false,
+            Needs::Nothing | Needs::Snapshots | Needs::Checkpoints | Needs::Trees | Needs::Builder => false,
             Needs::Kernel | Needs::Terminal | Needs::Network => true,
         };
         let run = move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            runtime.block_on(case.run(FakeHost::new().engine()));
+            let engine = FakeHost::new().engine();
+            let powers = engine.powers();
+            runtime.block_on(case.run_with_powers(engine, &powers));
             Ok(())
         };
         Trial::test(case.name, run).with_ignored_flag(lacking)

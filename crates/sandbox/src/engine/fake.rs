@@ -4,7 +4,7 @@
 //! needs a kernel (memory, process trees, terminals) it does not pretend to have. It is no recording of calls: the shared
 //! suite runs on it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,21 +18,26 @@ use crate::engine::{Capabilities, Engine, EngineSandbox, Files, Process, Usage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecLog, ExecRequest, OutputTarget};
 use crate::file::WriteOptions;
-use crate::id::SandboxId;
+use crate::id::{Owner, SandboxId};
 use crate::image::Image;
 use crate::isolation::{IsolationReport, Layer, LayerReport, LayerState};
-use crate::spec::{Persistence, SandboxSpec};
+use crate::spec::{Persistence, Role, SandboxSpec};
+use crate::tree::{Powers, SavedName, TreeName};
 
 mod archive;
+mod difference;
 mod files;
 mod network;
+mod powers;
 mod process;
 mod program;
+mod sandbox;
 mod shell;
 mod tree;
 
-use network::Tried;
-use tree::Tree;
+use powers::{Kept, Saved};
+use sandbox::{FakeSandbox, Reach};
+use tree::{Node, Tree};
 
 /// A host on which engines of several processes live. Copies mean the same host.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +48,8 @@ pub struct FakeHost {
 #[derive(Debug, Default)]
 struct Shared {
     sandboxes: Mutex<HashMap<SandboxId, Arc<FakeSandbox>>>,
+    saved: Mutex<BTreeMap<(Owner, SavedName), Saved>>,
+    kept: Mutex<BTreeMap<TreeName, Kept>>,
     faults: Mutex<HashMap<Operation, Fault>>,
     calls: Mutex<HashMap<Operation, u64>>,
     next_engine: AtomicU64,
@@ -57,6 +64,13 @@ pub enum Operation {
     Start,
     Usage,
     SetDeadline,
+    Save,
+    Saved,
+    Forget,
+    Fork,
+    Checkpoint,
+    Changes,
+    Restore,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -69,6 +83,12 @@ struct Fault {
 impl FakeHost {
     /// The one image that it has under a name.
     pub const IMAGE: &str = "fake:1";
+
+    /// Files, directories and links that its images may hold.
+    pub const MOST_IMAGE_ENTRIES: usize = 1000;
+
+    /// Moments that a sandbox can go back to.
+    pub const MOST_CHECKPOINTS: usize = 64;
 
     pub fn new() -> Self {
         Self::default()
@@ -155,77 +175,51 @@ impl Drop for FakeEngine {
     }
 }
 
-#[derive(Debug)]
-struct FakeSandbox {
-    spec: SandboxSpec,
-    engine: u64,
-    tree: Mutex<Tree>,
-    gone: watch::Sender<bool>,
-    deadline: watch::Sender<Option<Instant>>,
-    processes: AtomicU64,
-    last_ended: Mutex<Option<Instant>>,
-    logs: Mutex<Vec<ExecLog>>,
-    tried: Mutex<Tried>,
-}
-
-impl FakeSandbox {
-    fn is_gone(&self) -> bool {
-        *self.gone.borrow()
-    }
-}
-
-/// A way to one sandbox, which may be gone at any moment.
-#[derive(Clone, Debug)]
-struct Reach {
-    shared: Arc<Shared>,
-    engine: u64,
-    id: SandboxId,
-}
-
-impl Reach {
-    fn sandbox(&self) -> Result<Arc<FakeSandbox>> {
-        let sandboxes = self.shared.sandboxes.lock().unwrap();
-        match sandboxes.get(&self.id) {
-            Some(sandbox) if sandbox.engine == self.engine || sandbox.spec.persistence == Persistence::Persistent => {
-                Ok(Arc::clone(sandbox))
-            }
-            _ => Err(gone()),
-        }
-    }
-}
-
-fn gone() -> Error {
-    Error::not_found("there is no such sandbox")
-}
-
 impl FakeEngine {
+    /// All that it can do besides.
+    pub fn powers(self: &Arc<Self>) -> Powers {
+        Powers { snapshots: Some(self.clone()), checkpoints: Some(self.clone()), trees: Some(self.clone()) }
+    }
+
     fn reach(&self, id: &SandboxId) -> Reach {
         Reach { shared: Arc::clone(&self.shared), engine: self.number, id: id.clone() }
     }
-}
 
-#[async_trait]
-impl Engine for FakeEngine {
-    async fn capabilities(&self) -> Result<Capabilities> {
-        Ok(Capabilities { name: "fake", persistence: true, terminal: false, usage: true, network: true })
+    fn image(&self, spec: &SandboxSpec) -> Result<Node> {
+        let saved = |name: &SavedName| {
+            let saved = self.shared.saved.lock().unwrap();
+            saved.get(&(spec.owner.clone(), name.clone())).map(|saved| saved.root.clone())
+        };
+        let found = match &spec.image {
+            Image::Host => Some(Tree::image()),
+            Image::Directory(path) | Image::Archive(path) => path.exists().then(Tree::image),
+            Image::Named(name) => (name.as_str() == FakeHost::IMAGE).then(Tree::image),
+            Image::Saved(name) => saved(name),
+        };
+        found.ok_or_else(|| Error::not_found("there is no such image"))
     }
 
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
-        self.shared.enter(Operation::Create).await?;
-        match &spec.image {
-            Image::Host => {}
-            Image::Directory(path) | Image::Archive(path) if path.exists() => {}
-            Image::Named(name) if name.as_str() == FakeHost::IMAGE => {}
-            Image::Directory(_) | Image::Archive(_) | Image::Named(_) | Image::Saved(_) => {
-                return Err(Error::not_found("there is no such image"));
-            }
-        }
+    /// Bring a sandbox about whose files are those of `root`.
+    fn insert(&self, id: &SandboxId, spec: &SandboxSpec, image: Node, root: Node) -> Result<()> {
         let mut spec = spec.clone();
         // The tree is in memory, so it cannot hold more than that; an engine may enforce less than it was asked to.
         spec.limits.disk = spec.limits.disk.min(spec.limits.memory);
+        let mut tree = Tree::new(root, spec.limits.disk.bytes(), image.size());
+        match spec.role {
+            Role::Guest => tree.furnish(),
+            Role::Builder => {}
+        }
+        for attachment in &spec.attachments {
+            let kept = self.shared.kept.lock().unwrap();
+            let kept = kept.get(&attachment.tree).ok_or_else(|| Error::not_found("there is no such tree"))?;
+            tree.attach(&attachment.at, &kept.root)?;
+        }
         let (deadline, mut deadlines) = watch::channel(None);
         let sandbox = Arc::new(FakeSandbox {
-            tree: Mutex::new(Tree::new(spec.limits.disk.bytes())),
+            image,
+            start: tree.own(),
+            tree: Mutex::new(tree),
+            checkpoints: Mutex::default(),
             spec,
             engine: self.number,
             gone: watch::Sender::new(false),
@@ -262,6 +256,19 @@ impl Engine for FakeEngine {
             }
         });
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Engine for FakeEngine {
+    async fn capabilities(&self) -> Result<Capabilities> {
+        Ok(Capabilities { name: "fake", persistence: true, terminal: false, usage: true, network: true })
+    }
+
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        self.shared.enter(Operation::Create).await?;
+        let image = self.image(spec)?;
+        self.insert(id, spec, image.clone(), image)
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<()> {

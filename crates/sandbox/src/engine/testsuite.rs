@@ -1,25 +1,31 @@
 //! The behaviours that every engine must pass: the contract of [`crate::engine`], as programs.
 //!
 //! A case takes an engine, makes its own sandboxes and panics when something is not as promised. An engine's own test file
-//! turns [`cases`] into tests of its harness. Commands are limited to what any POSIX system has.
+//! turns [`cases`] into tests of its harness, and shows those as ignored whose needs are not met. Commands are limited to what any POSIX system has.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
+use crate::tree::{Checkpoints, KeptTrees, Powers, Snapshots};
 
 pub use network::Outside;
 
+mod builders;
+mod checkpoints;
 mod execs;
 mod files;
+mod forks;
 mod kernel;
 mod life;
 mod links;
 mod network;
+mod saves;
 mod subject;
 mod tars;
 mod terminals;
+mod trees;
 
 /// One behaviour.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +33,14 @@ pub struct Case {
     /// `group::behaviour`.
     pub name: &'static str,
     pub needs: Needs,
-    run: fn(Arc<dyn Engine>, Option<&Outside>) -> CaseFuture,
+    run: fn(Arc<dyn Engine>, Given<'_>) -> CaseFuture,
+}
+
+/// What a case is given besides the engine.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    outside: Option<&'a Outside>,
+    powers: &'a Powers,
 }
 
 /// What a case asks of an engine beyond the contract. One that lacks it skips the case by name, and says so.
@@ -39,6 +52,15 @@ pub enum Needs {
     Terminal,
     /// A network that is held to what was given, and something outside: see [`Case::run_with`].
     Network,
+    /// Powers of the engine: see [`Case::lacks`] and [`Case::run_with_powers`].
+    Snapshots,
+    Checkpoints,
+    /// Both of these, and kept trees.
+    Trees,
+    /// All of these, and sandboxes with [`Role::Builder`], which not everybody may make who may make others.
+    ///
+    /// [`Role::Builder`]: crate::Role::Builder
+    Builder,
 }
 
 type CaseFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -49,12 +71,33 @@ const PATIENCE: Duration = Duration::from_secs(60);
 impl Case {
     /// Panics when the engine does not keep the contract.
     pub async fn run(&self, engine: Arc<dyn Engine>) {
-        self.run_in_time((self.run)(engine, None)).await;
+        self.run_with_powers(engine, &Powers::default()).await;
     }
 
     /// The same, for a case about networks.
     pub async fn run_with(&self, engine: Arc<dyn Engine>, outside: &Outside) {
-        self.run_in_time((self.run)(engine, Some(outside))).await;
+        self.run_in_time((self.run)(engine, Given { outside: Some(outside), powers: &Powers::default() })).await;
+    }
+
+    /// The same, for a case about trees.
+    pub async fn run_with_powers(&self, engine: Arc<dyn Engine>, powers: &Powers) {
+        self.run_in_time((self.run)(engine, Given { outside: None, powers })).await;
+    }
+
+    /// Which power the case needs and the engine does not have.
+    pub fn lacks(&self, powers: &Powers) -> Option<&'static str> {
+        let Powers { snapshots, checkpoints, trees } = powers;
+        let needed: &[(bool, &'static str)] = match self.needs {
+            Needs::Nothing | Needs::Kernel | Needs::Terminal | Needs::Network => &[],
+            Needs::Snapshots => &[(snapshots.is_some(), "the engine cannot save and branch sandboxes")],
+            Needs::Checkpoints => &[(checkpoints.is_some(), "the engine has no checkpoints")],
+            Needs::Trees | Needs::Builder => &[
+                (snapshots.is_some(), "the engine cannot save and branch sandboxes"),
+                (checkpoints.is_some(), "the engine has no checkpoints"),
+                (trees.is_some(), "the engine keeps no trees"),
+            ],
+        };
+        needed.iter().find(|(has, _)| !has).map(|(_, lacking)| *lacking)
     }
 
     async fn run_in_time(&self, case: CaseFuture) {
@@ -74,8 +117,34 @@ pub fn cases() -> Vec<Case> {
         kernel::cases(),
         terminals::cases(),
         network::cases(),
+        saves::cases(),
+        forks::cases(),
+        checkpoints::cases(),
+        trees::cases(),
+        builders::cases(),
     ];
     groups.into_iter().flatten().collect()
+}
+
+/// An engine with its powers.
+#[derive(Clone)]
+struct Able {
+    engine: Arc<dyn Engine>,
+    powers: Powers,
+}
+
+impl Able {
+    fn snapshots(&self) -> &dyn Snapshots {
+        self.powers.snapshots.as_deref().expect("the case needs snapshots")
+    }
+
+    fn checkpoints(&self) -> &dyn Checkpoints {
+        self.powers.checkpoints.as_deref().expect("the case needs checkpoints")
+    }
+
+    fn trees(&self) -> &dyn KeptTrees {
+        self.powers.trees.as_deref().expect("the case needs kept trees")
+    }
 }
 
 /// The cases of one file, under the name of its group.
@@ -91,3 +160,20 @@ macro_rules! suite {
     };
 }
 use suite;
+
+/// The same for cases that use powers.
+macro_rules! suite_of_powers {
+    ($group:literal, $needs:ident: $($name:ident),+ $(,)?) => {
+        pub(super) fn cases() -> Vec<$crate::engine::testsuite::Case> {
+            vec![$($crate::engine::testsuite::Case {
+                name: concat!($group, "::", stringify!($name)),
+                needs: $crate::engine::testsuite::Needs::$needs,
+                run: |engine, given| {
+                    let powers = given.powers.clone();
+                    Box::pin($name($crate::engine::testsuite::Able { engine, powers }))
+                },
+            }),+]
+        }
+    };
+}
+use suite_of_powers;

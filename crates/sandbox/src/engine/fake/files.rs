@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::archive;
+use super::sandbox::{FakeSandbox, Reach, gone};
 use super::tree::{LastLink, Node};
-use super::{FakeSandbox, Reach};
 use crate::engine::{Files, ReadFile, WriteFile};
 use crate::error::{Error, ErrorKind, Result};
 use crate::file::{ByteRange, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
@@ -44,7 +44,7 @@ impl Files for FakeFiles {
     async fn write(&self, path: &GuestPath, options: WriteOptions) -> Result<Box<dyn WriteFile>> {
         let sandbox = self.reach.sandbox()?;
         {
-            let mut tree = sandbox.tree.lock().unwrap();
+            let mut tree = sandbox.tree_of(sandbox.user());
             if options.parents
                 && let Some(parent) = path.parent()
             {
@@ -74,19 +74,20 @@ impl Files for FakeFiles {
     }
 
     async fn make_directory(&self, path: &GuestPath) -> Result<()> {
-        self.reach.sandbox()?.tree.lock().unwrap().make_directories(path)
+        let sandbox = self.reach.sandbox()?;
+        sandbox.tree_of(sandbox.user()).make_directories(path)
     }
 
     async fn remove(&self, path: &GuestPath) -> Result<()> {
         let sandbox = self.reach.sandbox()?;
-        let mut tree = sandbox.tree.lock().unwrap();
+        let mut tree = sandbox.tree_of(sandbox.user());
         let names = tree.resolve(path, LastLink::Keep)?;
         tree.remove(&names, path).map(drop)
     }
 
     async fn rename(&self, from: &GuestPath, to: &GuestPath) -> Result<()> {
         let sandbox = self.reach.sandbox()?;
-        let mut tree = sandbox.tree.lock().unwrap();
+        let mut tree = sandbox.tree_of(sandbox.user());
         let source = tree.resolve(from, LastLink::Keep)?;
         let target = tree.resolve(to, LastLink::Keep)?;
         if let Some(Node::Directory { .. }) = tree.get(&target) {
@@ -113,7 +114,7 @@ impl Files for FakeFiles {
 
     async fn unpack(&self, path: &GuestPath) -> Result<Box<dyn WriteFile>> {
         let sandbox = self.reach.sandbox()?;
-        sandbox.tree.lock().unwrap().make_directories(path)?;
+        sandbox.tree_of(sandbox.user()).make_directories(path)?;
         Ok(Box::new(Incoming { sandbox, path: path.clone(), bytes: Vec::new(), full: false, target: Target::Archive }))
     }
 }
@@ -160,12 +161,12 @@ impl AsyncWrite for Incoming {
 impl WriteFile for Incoming {
     async fn commit(self: Box<Self>) -> Result<()> {
         if self.sandbox.is_gone() {
-            return Err(super::gone());
+            return Err(gone());
         }
         if self.full {
             return Err(Error::limit_exceeded("the sandbox's disk is full"));
         }
-        let mut tree = self.sandbox.tree.lock().unwrap();
+        let mut tree = self.sandbox.tree_of(self.sandbox.user());
         let options = match self.target {
             Target::Archive => return archive::unpack(&mut tree, &self.path, &self.bytes),
             Target::File(options) => options,

@@ -9,11 +9,12 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::FakeSandbox;
 use super::program::{self, Context};
+use super::sandbox::FakeSandbox;
 use crate::engine::{Process, ProcessControl};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
+use crate::spec::Role;
 
 /// As much as a pipe of Linux holds.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -29,12 +30,20 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
             format!("{limit} processes are running, which is all it may have"),
         ));
     }
+    let user = match (request.account, sandbox.spec.role) {
+        (None, Role::Guest | Role::Builder) => sandbox.user(),
+        (Some(account), Role::Builder) => account.user,
+        (Some(_), Role::Guest) => {
+            return Err(Error::invalid_input("only builds may say who runs a command"));
+        }
+    };
     let work_directory = request.work_directory.clone().unwrap_or_else(|| sandbox.spec.work_directory.clone());
     let (stdin, stdin_inside) = tokio::io::duplex(PIPE_BYTES);
     let (stdout, stdout_inside) = tokio::io::duplex(PIPE_BYTES);
     let (stderr, stderr_inside) = tokio::io::duplex(PIPE_BYTES);
     let context = Context::new(
         Arc::clone(&sandbox),
+        user,
         request.argv(),
         &request.environment,
         work_directory,

@@ -9,16 +9,16 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::Mutex;
 
-use super::FakeSandbox;
+use super::sandbox::FakeSandbox;
 use super::shell::{self, Join, Piece, Redirection, Step, Word};
 use super::tree::{LastLink, Node};
 use crate::error::{Error, Result};
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
-const PROGRAMS: [&str; 21] = [
-    "bash", "cat", "cc", "connect", "echo", "env", "false", "head", "ln", "mkdir", "mkfifo", "printenv", "printf",
-    "pwd", "rm", "sh", "sleep", "test", "touch", "true", "yes",
+const PROGRAMS: [&str; 22] = [
+    "bash", "cat", "cc", "connect", "echo", "env", "false", "head", "id", "ln", "mkdir", "mkfifo", "printenv",
+    "printf", "pwd", "rm", "sh", "sleep", "test", "touch", "true", "yes",
 ];
 
 type Stream = Arc<Mutex<DuplexStream>>;
@@ -39,6 +39,7 @@ enum Input {
 #[derive(Clone)]
 pub(super) struct Context {
     sandbox: Arc<FakeSandbox>,
+    user: u32,
     argv: Vec<String>,
     environment: BTreeMap<String, String>,
     directory: GuestPath,
@@ -51,6 +52,7 @@ impl Context {
     /// Fails as a real engine fails when a program cannot be started.
     pub fn new(
         sandbox: Arc<FakeSandbox>,
+        user: u32,
         argv: &[String],
         environment: &Environment,
         directory: GuestPath,
@@ -74,6 +76,7 @@ impl Context {
         let stream = |stream| Arc::new(Mutex::new(stream));
         let context = Self {
             sandbox,
+            user,
             argv: argv.to_vec(),
             environment: variables,
             directory,
@@ -115,7 +118,7 @@ impl Context {
             // A reader that went away ends a program as SIGPIPE does.
             Output::Stream(stream) => stream.lock().await.write_all(bytes).await.map_err(|_| 141),
             Output::File(path) => {
-                let mut tree = self.sandbox.tree.lock().unwrap();
+                let mut tree = self.sandbox.tree_of(self.user);
                 let mut content = tree.read(path).map(|(_, bytes)| bytes).unwrap_or_default();
                 content.extend_from_slice(bytes);
                 tree.resolve(path, LastLink::Follow)
@@ -166,6 +169,7 @@ async fn built_in(name: &'static str, context: Context) -> std::result::Result<i
             Some(value) => context.write(0, format!("{value}\n").as_bytes()).await?,
             None => return Ok(1),
         },
+        ("id", ["-u"]) => context.write(0, format!("{}\n", context.user).as_bytes()).await?,
         ("sleep", [seconds]) => {
             tokio::time::sleep(Duration::from_secs_f64(seconds.parse().map_err(|_| 2)?)).await;
         }
@@ -239,7 +243,7 @@ async fn copy_input(context: &Context) -> std::result::Result<(), i32> {
 }
 
 fn change_files(name: &str, context: &Context, arguments: &[String]) -> Result<()> {
-    let mut tree = context.sandbox.tree.lock().unwrap();
+    let mut tree = context.sandbox.tree_of(context.user);
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match (name, words.as_slice()) {
         ("ln", ["-s", target, link]) => {
@@ -348,7 +352,7 @@ fn inner_context(outer: &Context, argv: Vec<String>, step: &Step, status: i32) -
             Redirection::FromFile { path } => inner.input = Input::File(outer.path(&expand(path, outer, status))?),
             Redirection::ToFile { descriptor, append, path } => {
                 let path = outer.path(&expand(path, outer, status))?;
-                let mut tree = outer.sandbox.tree.lock().unwrap();
+                let mut tree = outer.sandbox.tree_of(outer.user);
                 let names = tree.resolve(&path, LastLink::Follow)?;
                 if !append || tree.get(&names).is_none() {
                     tree.insert(&names, Node::file(Vec::new(), 0o644), &path)?;

@@ -15,7 +15,7 @@ const WRITABLE: [&[u8]; 2] = [b"tmp", b"workspace"];
 pub(super) type Names = Vec<Vec<u8>>;
 type Children = BTreeMap<Vec<u8>, Node>;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Directory { children: Children, modified_ns: i128 },
     File { bytes: Vec<u8>, mode: u32, modified_ns: i128 },
@@ -50,7 +50,7 @@ impl Node {
         FileStat { kind, bytes, mode, modified_ns, changed_ns: modified_ns }
     }
 
-    fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         match self {
             Self::Directory { children, .. } => children.values().map(Node::size).sum(),
             Self::File { bytes, .. } => bytes.len() as u64,
@@ -70,23 +70,92 @@ pub(super) enum LastLink {
     Keep,
 }
 
+/// Who changes a tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    User,
+    Root,
+}
+
 #[derive(Debug)]
 pub(super) struct Tree {
     root: Node,
     disk: u64,
+    /// Whose doing the next change is. Set by whoever takes the lock.
+    pub writer: Writer,
+    /// Where trees of others are seen, with their bytes, which are nobody's here.
+    attached: Vec<(Names, u64)>,
+    /// Of the image, on nobody's disk either.
+    image_bytes: u64,
 }
 
 impl Tree {
-    pub fn new(disk: u64) -> Self {
-        let mut tree = Self { root: Node::directory(), disk };
-        for name in ["bin", "etc", "tmp", "usr", "workspace"] {
+    pub fn new(root: Node, disk: u64, image_bytes: u64) -> Self {
+        Self { root, disk, writer: Writer::User, attached: Vec::new(), image_bytes }
+    }
+
+    /// What every image of the fake has.
+    pub fn image() -> Node {
+        let mut tree = Self::new(Node::directory(), u64::MAX, 0);
+        for name in ["bin", "etc", "usr"] {
             tree.insert_unchecked(&[name.as_bytes().to_vec()], Node::directory());
         }
         tree.insert_unchecked(
             &[b"etc".to_vec(), b"passwd".to_vec()],
             Node::file(b"user:x:1000:1000::/:\n".to_vec(), 0o644),
         );
-        tree
+        tree.root
+    }
+
+    /// The directories of our own that programs are used to.
+    pub fn furnish(&mut self) {
+        for name in WRITABLE {
+            let place = [name.to_vec()];
+            if self.get(&place).is_none() {
+                self.insert_unchecked(&place, Node::directory());
+            }
+        }
+    }
+
+    /// Show a tree of somebody else's, read-only.
+    pub fn attach(&mut self, at: &GuestPath, node: &Node) -> Result<()> {
+        let names: Names = at.components().map(<[u8]>::to_vec).collect();
+        if names.is_empty() || self.get(&names).is_some() {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("the image has something at {at}")));
+        }
+        for end in 1..names.len() {
+            if self.get(&names[..end]).is_none() {
+                self.insert_unchecked(&names[..end], Node::directory());
+            }
+        }
+        self.insert_unchecked(&names, node.clone());
+        self.attached.push((names, node.size()));
+        Ok(())
+    }
+
+    /// All that is this sandbox's own, to be put elsewhere.
+    pub fn own(&self) -> Node {
+        let mut own = Self::new(self.root.clone(), self.disk, 0);
+        for (names, _) in &self.attached {
+            own.take_out(names);
+        }
+        own.root
+    }
+
+    /// Have these files instead, and the same trees of others.
+    pub fn become_of(&mut self, root: &Node) {
+        let attached: Vec<(Names, Option<Node>)> =
+            self.attached.iter().map(|(names, _)| (names.clone(), self.get(names).cloned())).collect();
+        self.root = root.clone();
+        for (names, node) in attached {
+            if let Some(node) = node {
+                self.insert_unchecked(&names, node);
+            }
+        }
+    }
+
+    fn take_out(&mut self, names: &[Vec<u8>]) -> Option<Node> {
+        self.parent_of(names).and_then(|(name, children)| children.remove(&name))
     }
 
     /// The names from the root to what `path` means, free of links but for a kept last one. Its parent is a directory;
@@ -154,7 +223,12 @@ impl Tree {
     }
 
     pub fn check_writable(&self, names: &[Vec<u8>], path: &GuestPath) -> Result<()> {
-        if names.len() > 1 && WRITABLE.contains(&names[0].as_slice()) {
+        let is_attached = self.attached.iter().any(|(at, _)| names.starts_with(at) || at.starts_with(names));
+        let may = match self.writer {
+            Writer::Root => !names.is_empty(),
+            Writer::User => names.len() > 1 && WRITABLE.contains(&names[0].as_slice()),
+        };
+        if may && !is_attached {
             return Ok(());
         }
         Err(Error::new(ErrorKind::Denied, format!("{path} cannot be changed in a sandbox")))
@@ -164,7 +238,7 @@ impl Tree {
     pub fn insert(&mut self, names: &[Vec<u8>], node: Node, path: &GuestPath) -> Result<()> {
         self.check_writable(names, path)?;
         let replaced = self.get(names).map_or(0, Node::size);
-        if self.root.size() - replaced + node.size() > self.disk {
+        if (self.disk_used() + node.size()).saturating_sub(replaced) > self.disk {
             return Err(
                 Error::limit_exceeded("the sandbox's disk is full").with_hint("remove files that are not needed")
             );
@@ -188,7 +262,7 @@ impl Tree {
 
     pub fn remove(&mut self, names: &[Vec<u8>], path: &GuestPath) -> Result<Node> {
         self.check_writable(names, path)?;
-        self.parent_of(names).and_then(|(name, children)| children.remove(&name)).ok_or_else(|| missing(path))
+        self.take_out(names).ok_or_else(|| missing(path))
     }
 
     fn parent_of(&mut self, names: &[Vec<u8>]) -> Option<(Vec<u8>, &mut Children)> {
@@ -232,7 +306,8 @@ impl Tree {
     }
 
     pub fn disk_used(&self) -> u64 {
-        self.root.size()
+        let others: u64 = self.attached.iter().map(|(_, bytes)| bytes).sum();
+        self.root.size().saturating_sub(others + self.image_bytes)
     }
 
     pub fn disk_limit(&self) -> u64 {

@@ -74,8 +74,8 @@ macro_rules! network_suite {
             vec![$(Case {
                 name: concat!("network::", stringify!($name)),
                 needs: Needs::Network,
-                run: |engine, outside| {
-                    let outside = outside.expect("a case about networks is given what is outside").clone();
+                run: |engine, given| {
+                    let outside = given.outside.expect("a case about networks is given what is outside").clone();
                     Box::pin($name(engine, outside))
                 },
             }),+]
