@@ -50,8 +50,9 @@ pub use path::GuestPath;
 pub use runner::{RunCode, Runner, Runners};
 pub use secret::SecretName;
 pub use service::{
-    Captured, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language, Quota, Recovery,
-    SandboxInfo, SandboxService, ServiceSettings, State,
+    Captured, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language, PackageHost,
+    PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, Quota, Recovery, ResolvedPackage, SandboxInfo,
+    SandboxService, ServiceSettings, State,
 };
 pub use spec::{ByteSize, Environment, Lifetime, Limits, Persistence, Role, SandboxSpec};
 pub use tree::{

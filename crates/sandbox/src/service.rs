@@ -51,6 +51,7 @@ mod job;
 mod languages;
 mod ledger;
 mod lifecycle;
+mod packages;
 mod queue;
 mod quota;
 mod reaper;
@@ -70,6 +71,7 @@ pub use execution::{Captured, Execution, ExecutionControl};
 pub use job::{Attendance, Job, JobFollower, JobSettings};
 pub use languages::Language;
 pub use lifecycle::State;
+pub use packages::{PackageHost, PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, ResolvedPackage};
 pub use quota::Quota;
 pub use trees::ForkRequest;
 
@@ -95,6 +97,8 @@ pub struct ServiceSettings {
     pub powers: Powers,
     /// Variables whose values are the operator's own: of these a history has the names only.
     pub passed_through: BTreeSet<String>,
+    /// `None`: no packages are installed.
+    pub packages: Option<PackageSettings>,
 }
 
 impl ServiceSettings {
@@ -112,6 +116,7 @@ impl ServiceSettings {
             events: EventBus::default(),
             powers: Powers::default(),
             passed_through: BTreeSet::new(),
+            packages: None,
         }
     }
 }

@@ -15,6 +15,7 @@ use super::job::{Jobs, Kept};
 use super::languages::Language;
 use super::ledger::{Ledger, Reading, Record, RecordState};
 use super::lifecycle::{Refusal, State};
+use super::packages::Installations;
 use super::registry::{Found, Registry};
 use super::slots::Slots;
 use crate::engine::{Capabilities, Engine};
@@ -35,6 +36,7 @@ pub(super) struct Core {
     pub jobs: Jobs,
     /// Artifacts of sandboxes that ended with their job.
     pub kept: Kept,
+    pub packages: Installations,
     /// Wakes the reaper before its time.
     pub poke: Arc<Notify>,
     /// When the reaper wakes by itself.
@@ -57,6 +59,7 @@ impl Core {
             slots: Slots::new(settings.create_slots, settings.create_queue),
             jobs: Jobs::new(settings.create_queue),
             kept: Kept::new(settings.jobs),
+            packages: Installations::new(&settings.state_dir, settings.packages.as_ref()),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
             suitable: Mutex::default(),

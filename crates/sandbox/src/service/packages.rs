@@ -1,0 +1,416 @@
+//! Packages for code to import: installed once, in a sandbox that reaches the package index and nothing else, and from then
+//! on part of every sandbox that asks for the same, read-only, without any network.
+//!
+//! ```text
+//! request ──▶ record ──▶ kept tree ──▶ attachment          known: no builder, no network
+//!    └──▶ builder: resolve ──▶ lock ──▶ install ──▶ keep   once for all who ask meanwhile
+//! ```
+//!
+//! # Who can spoil what for whom
+//!
+//! A builder runs what the image has and, where a package has to be built, what that package brings. Neither is to be
+//! believed by others than those who asked for the very same. So a tree's name says which image it was made with and what
+//! was locked while nothing foreign had run yet; where that cannot be, it says what was asked for as well. And a builder
+//! belongs to nobody who could reach into it, except on an image of its owner's own.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use tokio::sync::{Semaphore, watch};
+
+use self::record::{Record, Records};
+use super::SandboxService;
+use super::core::Core;
+use crate::error::{Error, Result};
+use crate::id::Owner;
+use crate::image::Image;
+use crate::network::HostRule;
+use crate::package::{PackageLanguage, Packages};
+use crate::path::GuestPath;
+use crate::secret::SecretName;
+use crate::spec::{ByteSize, Environment, Limits, SandboxSpec};
+use crate::tree::{Attachment, KeptTrees, TreeName};
+
+mod builder;
+mod failure;
+mod javascript;
+mod make;
+mod python;
+mod record;
+mod words;
+
+/// How packages are installed. Decided once by a process that allows it.
+#[derive(Clone)]
+pub struct PackageSettings {
+    pub host: Arc<dyn PackageHost>,
+    /// Of a builder.
+    pub limits: Limits,
+    /// Builders at the same time, over all owners.
+    pub at_once: usize,
+    /// For one installation, with everything that it takes.
+    pub patience: Duration,
+}
+
+impl PackageSettings {
+    pub fn new(host: Arc<dyn PackageHost>) -> Self {
+        let limits = Limits {
+            cpu_millis: 2000,
+            // What is fetched and what is installed are files, and files are memory.
+            memory: ByteSize::mebibytes(4 * 1024),
+            processes: 512,
+            disk: ByteSize::mebibytes(3 * 1024),
+            inodes: 1_000_000,
+            open_files: 4096,
+        };
+        Self { host, limits, at_once: 2, patience: Duration::from_secs(20 * 60) }
+    }
+}
+
+impl fmt::Debug for PackageSettings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackageSettings").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// What the machine and its operator know of packages and images. Asked at each request, so it must be quick.
+pub trait PackageHost: Send + Sync + 'static {
+    /// Where packages of a language come from, as the host's own clients are set up.
+    fn index(&self, language: PackageLanguage) -> Result<PackageIndex>;
+
+    /// What tells one state of an image from every other: it changes whenever the programs may have changed.
+    fn identity(&self, owner: &Owner, image: &Image) -> Result<String>;
+}
+
+/// Where packages come from, and what a builder needs to get there. No credentials: those are secrets, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PackageIndex {
+    /// The usual one first. Without user and password.
+    pub urls: Vec<String>,
+    /// Registries for packages of a scope, `@scope` first.
+    pub scopes: Vec<(String, String)>,
+    /// All that a builder may reach.
+    pub hosts: Vec<HostRule>,
+    /// Those of them that may be on private addresses.
+    pub private_hosts: Vec<HostRule>,
+    /// Hosts whose certificates are not checked, or that have none, because the host's own client was told so.
+    pub trusted_hosts: Vec<String>,
+    pub secrets: BTreeSet<SecretName>,
+    /// Authorities to trust besides the image's own, in PEM.
+    pub certificates: Option<Vec<u8>>,
+}
+
+/// How far an installation is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PackageStep {
+    /// Others are before it.
+    Waiting,
+    Resolving,
+    /// So many packages.
+    Installing(usize),
+    Keeping,
+    /// What the package manager says it does, one line.
+    Said(String),
+}
+
+impl fmt::Display for PackageStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Waiting => f.write_str("waiting for other installations"),
+            Self::Resolving => f.write_str("resolving"),
+            Self::Installing(1) => f.write_str("installing 1 package"),
+            Self::Installing(count) => write!(f, "installing {count} packages"),
+            Self::Keeping => f.write_str("keeping what was installed"),
+            Self::Said(line) => f.write_str(line),
+        }
+    }
+}
+
+/// A package as it was installed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResolvedPackage {
+    pub name: String,
+    pub version: String,
+}
+
+/// Packages that are there, for sandboxes to be made with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    pub language: PackageLanguage,
+    pub attachments: Vec<Attachment>,
+    pub resolved: Vec<ResolvedPackage>,
+    paths: Vec<SearchPath>,
+}
+
+/// A variable with a list of directories, of which one is ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SearchPath {
+    name: &'static str,
+    ours: String,
+    /// What the image has there.
+    rest: String,
+}
+
+impl Prepared {
+    /// Let a sandbox have them. What its maker set himself goes before.
+    pub fn attach_to(&self, spec: &mut SandboxSpec) -> Result<()> {
+        spec.attachments.extend(self.attachments.iter().cloned());
+        for path in &self.paths {
+            if spec.environment.get(path.name).is_none() {
+                let rest = if path.rest.is_empty() { String::new() } else { format!(":{}", path.rest) };
+                spec.environment.insert(path.name, format!("{}{rest}", path.ours))?;
+            } else {
+                path.append_to(&mut spec.environment)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Variables of a single run replace those of its sandbox: let them lead to the packages too.
+    pub fn join(&self, environment: &mut Environment) -> Result<()> {
+        self.paths.iter().try_for_each(|path| path.append_to(environment))
+    }
+
+    /// As people of the language write it.
+    pub fn versions(&self) -> Vec<String> {
+        self.resolved.iter().map(|package| self.language.pinned(&package.name, &package.version)).collect()
+    }
+}
+
+impl SearchPath {
+    fn append_to(&self, environment: &mut Environment) -> Result<()> {
+        match environment.get(self.name).map(str::to_owned) {
+            Some(theirs) if theirs.is_empty() => environment.insert(self.name, self.ours.as_str()),
+            Some(theirs) => environment.insert(self.name, format!("{theirs}:{}", self.ours)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Packages that are kept, for whoever looks after the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageSet {
+    pub tree: TreeName,
+    pub language: PackageLanguage,
+    /// The image that they were made with, as it was called then.
+    pub image: String,
+    /// Every request that they answer.
+    pub requests: Vec<Vec<String>>,
+    pub resolved: Vec<ResolvedPackage>,
+    /// `None` when the tree itself is gone.
+    pub bytes: Option<u64>,
+    pub last_used: SystemTime,
+}
+
+/// Installations under way, and what is known of finished ones.
+pub(super) struct Installations {
+    records: Records,
+    places: Arc<Semaphore>,
+    under_way: Mutex<HashMap<String, Arc<Installation>>>,
+}
+
+struct Installation {
+    step: watch::Sender<PackageStep>,
+    end: watch::Sender<Option<Result<Record, Arc<Error>>>>,
+}
+
+impl Installations {
+    pub fn new(state_dir: &std::path::Path, settings: Option<&PackageSettings>) -> Self {
+        Self {
+            records: Records::new(state_dir),
+            places: Arc::new(Semaphore::new(settings.map_or(1, |settings| settings.at_once.max(1)))),
+            under_way: Mutex::default(),
+        }
+    }
+}
+
+impl SandboxService {
+    /// See to it that these packages are there for sandboxes of an image, which must be there itself. The first request
+    /// installs; `progress` hears how far it is. An installation goes on when its callers go away.
+    pub async fn prepare_packages(
+        &self,
+        owner: &Owner,
+        image: &Image,
+        packages: &Packages,
+        mut progress: impl FnMut(&PackageStep) + Send,
+    ) -> Result<Prepared> {
+        let core = &self.core;
+        let (settings, trees) = core.package_powers()?;
+        let request = Request::new(&settings, owner, image, packages)?;
+        if let Some(record) = core.known(&request.key, &*trees).await? {
+            return record.prepared();
+        }
+        let installation = core.install(request, settings, trees);
+        let (mut steps, mut ends) = (installation.step.subscribe(), installation.end.subscribe());
+        steps.mark_changed();
+        loop {
+            tokio::select! {
+                biased;
+                ended = ends.wait_for(Option::is_some) => {
+                    return match ended.ok().and_then(|end| end.clone()) {
+                        Some(Ok(record)) => record.prepared(),
+                        Some(Err(error)) => Err(error.without_cause()),
+                        None => Err(Error::internal("an installation ended without an answer")),
+                    };
+                }
+                Ok(()) = steps.changed() => {
+                    let step = steps.borrow_and_update().clone();
+                    progress(&step);
+                }
+            }
+        }
+    }
+
+    /// All that is kept, the one used last first.
+    pub async fn package_sets(&self) -> Result<Vec<PackageSet>> {
+        let trees = self.core.settings.powers.trees.clone().ok_or_else(cannot_keep)?;
+        let mut sets: HashMap<TreeName, PackageSet> = HashMap::new();
+        for (_, record, last_used) in self.core.packages.records.all()? {
+            let bytes = trees.kept(&record.tree).await?.map(|tree| tree.bytes);
+            let set = sets.entry(record.tree.clone()).or_insert_with(|| PackageSet {
+                tree: record.tree.clone(),
+                language: record.language,
+                image: record.image.clone(),
+                requests: Vec::new(),
+                resolved: record.resolved.clone(),
+                bytes,
+                last_used,
+            });
+            set.requests.push(record.requirements);
+            set.last_used = set.last_used.max(last_used);
+        }
+        let mut sets: Vec<PackageSet> = sets.into_values().collect();
+        sets.sort_by(|a, b| b.last_used.cmp(&a.last_used).then_with(|| a.tree.cmp(&b.tree)));
+        Ok(sets)
+    }
+
+    /// Whether there was one. Sandboxes that use it stay as they are.
+    pub async fn remove_package_set(&self, tree: &TreeName) -> Result<bool> {
+        let trees = self.core.settings.powers.trees.clone().ok_or_else(cannot_keep)?;
+        let mut was_there = false;
+        for (key, record, _) in self.core.packages.records.all()? {
+            if record.tree == *tree {
+                self.core.packages.records.remove(&key)?;
+                was_there = true;
+            }
+        }
+        Ok(trees.drop_kept(tree).await? || was_there)
+    }
+}
+
+/// What was asked for, with all that decides what comes of it.
+struct Request {
+    key: String,
+    owner: Owner,
+    image: Image,
+    identity: String,
+    packages: Packages,
+    index: PackageIndex,
+}
+
+impl Request {
+    fn new(settings: &PackageSettings, owner: &Owner, image: &Image, packages: &Packages) -> Result<Self> {
+        let language = packages.language();
+        let index = settings.host.index(language)?;
+        let identity = settings.host.identity(owner, image)?;
+        let requirements = packages.requirements().iter().map(|requirement| requirement.as_str());
+        let scopes = index.scopes.iter().flat_map(|(scope, url)| [scope.as_str(), url.as_str()]);
+        let parts = [language.as_str(), identity.as_str()].into_iter();
+        let parts = parts.chain(index.urls.iter().map(String::as_str)).chain(["scopes"]).chain(scopes);
+        let key = record::digest(parts.chain(["requirements"]).chain(requirements));
+        Ok(Self { key, owner: owner.clone(), image: image.clone(), identity, packages: packages.clone(), index })
+    }
+
+    /// Whose a builder is: see above.
+    fn builder_owner(&self, core: &Core) -> Result<Owner> {
+        match &self.image {
+            Image::Saved(_) => Ok(self.owner.clone()),
+            Image::Host | Image::Directory(_) | Image::Archive(_) | Image::Named(_) => {
+                format!("packages@{}", core.settings.instance).parse()
+            }
+        }
+    }
+}
+
+impl Core {
+    fn package_powers(&self) -> Result<(PackageSettings, Arc<dyn KeptTrees>)> {
+        let settings = self.settings.packages.clone().ok_or_else(cannot_keep)?;
+        let trees = self.settings.powers.trees.clone().ok_or_else(cannot_keep)?;
+        Ok((settings, trees))
+    }
+
+    async fn known(&self, key: &str, trees: &dyn KeptTrees) -> Result<Option<Record>> {
+        let Some(record) = self.packages.records.read(key)? else { return Ok(None) };
+        if trees.kept(&record.tree).await?.is_none() {
+            return Ok(None);
+        }
+        self.packages.records.used(key);
+        Ok(Some(record))
+    }
+
+    /// The installation that is under way for the same request, or a new one.
+    fn install(
+        self: &Arc<Self>,
+        request: Request,
+        settings: PackageSettings,
+        trees: Arc<dyn KeptTrees>,
+    ) -> Arc<Installation> {
+        let mut under_way = self.packages.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(installation) = under_way.get(&request.key) {
+            return Arc::clone(installation);
+        }
+        let installation =
+            Arc::new(Installation { step: watch::Sender::new(PackageStep::Waiting), end: watch::Sender::new(None) });
+        under_way.insert(request.key.clone(), Arc::clone(&installation));
+        let (core, ours) = (Arc::clone(self), Arc::clone(&installation));
+        tokio::spawn(async move {
+            let key = request.key.clone();
+            let made = core.make_packages(request, &settings, trees, &ours.step).await;
+            core.packages.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+            ours.end.send_replace(Some(made.map_err(Arc::new)));
+        });
+        installation
+    }
+}
+
+fn cannot_keep() -> Error {
+    Error::unsupported("packages cannot be installed with this engine")
+        .with_hint("use the native engine, or an image that has them")
+}
+
+fn workspace(name: &str) -> Result<GuestPath> {
+    GuestPath::resolve(&GuestPath::workspace(), name.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn prepared(language: PackageLanguage, paths: &[(&'static str, &str, &str)]) -> Prepared {
+        let path = |(name, ours, rest): &(&'static str, &str, &str)| SearchPath {
+            name,
+            ours: (*ours).to_owned(),
+            rest: (*rest).to_owned(),
+        };
+        Prepared { language, attachments: Vec::new(), resolved: Vec::new(), paths: paths.iter().map(path).collect() }
+    }
+
+    #[test]
+    fn what_a_caller_sets_goes_before() {
+        let python =
+            prepared(PackageLanguage::Python, &[("PATH", "/p/bin", "/usr/bin:/bin"), ("PYTHONPATH", "/p", "")]);
+        let node = prepared(PackageLanguage::JavaScript, &[("PATH", "/n/.bin", "/usr/bin:/bin")]);
+        let mut spec = SandboxSpec::new(Owner::local());
+        spec.environment.insert("PYTHONPATH", "/mine").unwrap();
+        python.attach_to(&mut spec).unwrap();
+        node.attach_to(&mut spec).unwrap();
+        assert_eq!(spec.environment.get("PATH"), Some("/p/bin:/usr/bin:/bin:/n/.bin"));
+        assert_eq!(spec.environment.get("PYTHONPATH"), Some("/mine:/p"));
+
+        let mut run = Environment::default();
+        run.insert("PYTHONPATH", "/other").unwrap();
+        python.join(&mut run).unwrap();
+        assert_eq!((run.get("PYTHONPATH"), run.get("PATH")), (Some("/other:/p"), None));
+    }
+}

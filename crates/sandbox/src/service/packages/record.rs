@@ -1,0 +1,264 @@
+//! What a request came to, on disk: a small file per request, named by its digest. Its time of change is its last use.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind as IoErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{Prepared, ResolvedPackage, SearchPath};
+use crate::error::{Error, Result};
+use crate::package::PackageLanguage;
+use crate::tree::{Attachment, TreeName};
+
+const VERSION: u32 = 1;
+const MAX_BYTES: u64 = 4 << 20;
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
+/// Each part with its length before it, so that no two lists of parts are the same text.
+pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+    let mut hashing = Sha256::new();
+    for part in parts {
+        hashing.update((part.len() as u64).to_le_bytes());
+        hashing.update(part.as_bytes());
+    }
+    hashing.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub language: PackageLanguage,
+    pub image: String,
+    pub requirements: Vec<String>,
+    pub tree: TreeName,
+    pub resolved: Vec<ResolvedPackage>,
+    /// What the image has in these variables.
+    pub path: String,
+    pub python_path: String,
+}
+
+impl Record {
+    pub fn prepared(self) -> Result<Prepared> {
+        let place = self.language.place();
+        let shown = place.to_string_lossy().into_owned();
+        let paths = match self.language {
+            PackageLanguage::Python => vec![
+                SearchPath { name: "PATH", ours: format!("{shown}/bin"), rest: self.path },
+                SearchPath { name: "PYTHONPATH", ours: shown, rest: self.python_path },
+            ],
+            PackageLanguage::JavaScript => {
+                vec![SearchPath { name: "PATH", ours: format!("{shown}/.bin"), rest: self.path }]
+            }
+        };
+        let attachments = vec![Attachment { tree: self.tree, at: place }];
+        Ok(Prepared { language: self.language, attachments, resolved: self.resolved, paths })
+    }
+}
+
+pub(super) struct Records {
+    directory: PathBuf,
+}
+
+/// Held by whoever installs for a request, over all processes.
+pub(super) struct Turn {
+    _file: File,
+}
+
+impl Records {
+    pub fn new(state_dir: &Path) -> Self {
+        Self { directory: state_dir.join("packages") }
+    }
+
+    /// One that makes no sense is as good as none: it is written anew.
+    pub fn read(&self, key: &str) -> Result<Option<Record>> {
+        let file = match File::open(self.path(key, "json")) {
+            Ok(file) => file,
+            Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(unusable(error)),
+        };
+        let mut bytes = Vec::new();
+        file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(unusable)?;
+        let record = serde_json::from_slice::<Written>(&bytes).ok().and_then(|written| written.into_record().ok());
+        if record.is_none() {
+            tracing::warn!(%key, "a record of packages cannot be read, and is made anew");
+        }
+        Ok(record)
+    }
+
+    /// Whole or not at all.
+    pub fn write(&self, key: &str, record: &Record) -> Result<()> {
+        self.make_directory()?;
+        let text = serde_json::to_vec(&Written::of(record))
+            .map_err(|cause| Error::internal("a record of packages cannot be written down").with_cause(cause))?;
+        let unfinished = self.path(key, "new");
+        let written = || -> std::io::Result<()> {
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+            file.write_all(&text)?;
+            file.sync_all()?;
+            fs::rename(&unfinished, self.path(key, "json"))
+        };
+        written().map_err(unusable)
+    }
+
+    /// Only for people who look what is old, so a failure is nobody's concern.
+    pub fn used(&self, key: &str) {
+        if let Ok(file) = OpenOptions::new().append(true).open(self.path(key, "json")) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    pub fn remove(&self, key: &str) -> Result<()> {
+        match fs::remove_file(self.path(key, "json")) {
+            Err(error) if error.kind() != IoErrorKind::NotFound => Err(unusable(error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    /// With their keys, and when they were last used.
+    pub fn all(&self) -> Result<Vec<(String, Record, SystemTime)>> {
+        let entries = match fs::read_dir(&self.directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(unusable(error)),
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(unusable)?;
+            let name = entry.file_name();
+            let Some(key) = name.to_str().and_then(|name| name.strip_suffix(".json")) else { continue };
+            let used = entry.metadata().and_then(|metadata| metadata.modified());
+            if let (Some(record), Ok(used)) = (self.read(key)?, used) {
+                all.push((key.to_owned(), record, used));
+            }
+        }
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(all)
+    }
+
+    /// Waits for another process that installs for the same request.
+    pub async fn turn(&self, key: &str) -> Result<Turn> {
+        self.make_directory()?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(self.path(key, "lock")).map_err(unusable)?;
+        while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            if error != rustix::io::Errno::WOULDBLOCK {
+                return Err(unusable(error.into()));
+            }
+            tokio::time::sleep(BETWEEN_TRIES).await;
+        }
+        Ok(Turn { _file: file })
+    }
+
+    fn make_directory(&self) -> Result<()> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(unusable)
+    }
+
+    fn path(&self, key: &str, extension: &str) -> PathBuf {
+        self.directory.join(format!("{key}.{extension}"))
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    version: u32,
+    language: String,
+    image: String,
+    requirements: Vec<String>,
+    tree: String,
+    resolved: Vec<(String, String)>,
+    path: String,
+    python_path: String,
+}
+
+impl Written {
+    fn of(record: &Record) -> Self {
+        Self {
+            version: VERSION,
+            language: record.language.as_str().to_owned(),
+            image: record.image.clone(),
+            requirements: record.requirements.clone(),
+            tree: record.tree.to_string(),
+            resolved: record.resolved.iter().map(|one| (one.name.clone(), one.version.clone())).collect(),
+            path: record.path.clone(),
+            python_path: record.python_path.clone(),
+        }
+    }
+
+    fn into_record(self) -> Result<Record> {
+        if self.version != VERSION {
+            return Err(Error::invalid_input("the record is of another version"));
+        }
+        Ok(Record {
+            language: self.language.parse()?,
+            image: self.image,
+            requirements: self.requirements,
+            tree: self.tree.parse()?,
+            resolved: self.resolved.into_iter().map(|(name, version)| ResolvedPackage { name, version }).collect(),
+            path: self.path,
+            python_path: self.python_path,
+        })
+    }
+}
+
+fn unusable(error: std::io::Error) -> Error {
+    Error::unavailable("the records of packages cannot be used").with_cause(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record() -> Record {
+        Record {
+            language: PackageLanguage::Python,
+            image: "host".to_owned(),
+            requirements: vec!["six".to_owned()],
+            tree: "python/00ff".parse().unwrap(),
+            resolved: vec![ResolvedPackage { name: "six".to_owned(), version: "1.17.0".to_owned() }],
+            path: "/usr/bin".to_owned(),
+            python_path: String::new(),
+        }
+    }
+
+    #[test]
+    fn parts_are_told_apart() {
+        assert_ne!(digest(["ab", "c"]), digest(["a", "bc"]));
+        assert_ne!(digest(["a"]), digest(["a", ""]));
+        assert_eq!(digest(["a", "b"]).len(), 64);
+    }
+
+    #[test]
+    fn what_is_written_reads_back_and_garbage_is_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let records = Records::new(state.path());
+        assert_eq!(records.read("k").unwrap(), None);
+        assert_eq!(records.all().unwrap(), []);
+        records.write("k", &record()).unwrap();
+        assert_eq!(records.read("k").unwrap(), Some(record()));
+        records.used("k");
+        assert_eq!(records.all().unwrap().len(), 1);
+        fs::write(state.path().join("packages/k.json"), "{").unwrap();
+        assert_eq!(records.read("k").unwrap(), None);
+        records.remove("k").unwrap();
+        records.remove("k").unwrap();
+        assert_eq!(records.all().unwrap(), []);
+    }
+
+    #[tokio::test]
+    async fn one_at_a_time_has_its_turn() {
+        let state = tempfile::tempdir().unwrap();
+        let (one, other) = (Records::new(state.path()), Records::new(state.path()));
+        let turn = one.turn("k").await.unwrap();
+        let waiting = other.turn("k");
+        assert!(tokio::time::timeout(Duration::from_millis(120), waiting).await.is_err());
+        drop(turn);
+        other.turn("k").await.unwrap();
+    }
+}
