@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use sandbox::{Error, Image, Layer, Result};
+use sandbox::{Error, HostRule, Image, Layer, Result};
 use tools::{Ceiling, ImagePattern, Selection, Toolset};
 
 pub use self::gateway::GatewayConfig;
@@ -47,6 +47,16 @@ pub struct Config {
     pub server: ServerConfig,
     pub http: HttpConfig,
     pub registries: RegistryConfig,
+    pub packages: PackageConfig,
+}
+
+/// Packages that are installed for sandboxes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PackageConfig {
+    /// Whether clients of a server may ask for some.
+    pub allowed: bool,
+    /// Hosts that installations may reach besides the index.
+    pub hosts: Vec<HostRule>,
 }
 
 /// What a server offers, and what it tells of itself.
@@ -83,6 +93,7 @@ impl Default for Config {
             },
             http: HttpConfig::default(),
             registries: RegistryConfig::default(),
+            packages: PackageConfig::default(),
         }
     }
 }
@@ -131,6 +142,7 @@ impl Config {
             Key::ExcludeTools => self.server.selection.exclude.clear(),
             Key::AllowPath => self.server.opened.clear(),
             Key::AllowImage => self.server.images.clear(),
+            Key::PackageHost => self.packages.hosts.clear(),
             Key::PassThroughEnv => self.sandbox.pass_through.clear(),
             Key::Secret => self.sandbox.secrets.clear(),
             Key::AllowPrivateHost => self.gateway.private_hosts.clear(),
@@ -165,6 +177,7 @@ impl Config {
             | Key::OwnerNetworkBytes
             | Key::OwnerNetworkRate
             | Key::ReadOnly
+            | Key::AllowPackages
             | Key::MaxMemory
             | Key::MaxCpus
             | Key::MaxProcesses
@@ -225,6 +238,8 @@ impl Config {
             Key::ReadOnly => self.server.selection.read_only = truth(value)?,
             Key::AllowPath => self.server.opened.push(value.parse()?),
             Key::AllowImage => self.server.images.push(value.parse()?),
+            Key::AllowPackages => self.packages.allowed = truth(value)?,
+            Key::PackageHost => self.packages.hosts.push(value.parse()?),
             Key::MaxMemory => self.server.ceiling.memory = value.parse()?,
             Key::MaxCpus => self.server.ceiling.cpu_millis = cpu_millis(value)?,
             Key::MaxProcesses => self.server.ceiling.processes = number(value)?,

@@ -15,6 +15,7 @@ pub mod log;
 pub mod mcp;
 pub mod outcome;
 pub mod output;
+pub mod packages;
 pub mod pulls;
 pub mod suggest;
 pub mod table;

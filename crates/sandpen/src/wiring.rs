@@ -6,14 +6,15 @@ use std::sync::Arc;
 use egress::{Gateway, GatewaySettings, SecretSource, SecretsFile};
 use engine_native::{NativeConfig, NativeEngine, Reopen};
 use sandbox::{
-    Engine, Error, EventBus, HostRule, InstanceId, Ports, Recovery, Result, Runners, SandboxService, SecretName,
-    ServiceSettings,
+    Engine, Error, EventBus, HostRule, InstanceId, Limits, PackageSettings, Ports, Recovery, Result, Runners,
+    SandboxService, SecretName, ServiceSettings,
 };
 use tools::{Ceiling, Policy, Secret};
 
 use crate::attach::Screen;
 use crate::config::{Config, EngineChoice, GatewayConfig};
 use crate::output::reason;
+use crate::packages::Machine;
 
 /// Run `work` with a service, and end what belongs to this process alone whatever comes of it.
 pub fn with_service<T, F>(config: &Config, work: impl FnOnce(SandboxService) -> F) -> Result<T>
@@ -176,7 +177,22 @@ async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recove
     settings.events = outlet.events.clone();
     settings.passed_through = config.sandbox.passed_through().map(str::to_owned).collect();
     settings.runners = overlaid(config, settings.runners)?;
+    settings.packages = Some(package_settings(config, outlet)?);
     SandboxService::start(engine, settings).await
+}
+
+/// A builder gets what a client may ask for at most. Its files are memory, so there is no use for more room than that.
+fn package_settings(config: &Config, outlet: &Outlet) -> Result<PackageSettings> {
+    let settings = PackageSettings::new(Arc::new(Machine::new(config, &outlet.gateway)?));
+    let ceiling = &config.server.ceiling;
+    let limits = Limits {
+        cpu_millis: ceiling.cpu_millis,
+        memory: ceiling.memory,
+        processes: ceiling.processes,
+        disk: ceiling.disk.min(ceiling.memory),
+        ..settings.limits
+    };
+    Ok(PackageSettings { limits, ..settings })
 }
 
 async fn engine(

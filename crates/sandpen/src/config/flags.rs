@@ -12,9 +12,11 @@ use super::{Color, EngineChoice, LogLevel};
 
 mod images;
 mod network;
+mod packages;
 
 pub use images::{PullFlags, RegistryFlags};
 pub use network::{GatewayFlags, GrantFlags, NetworkFlags, SecretsFileFlag};
+pub use packages::{PackageFlags, PackageHostFlag};
 
 /// Taken by every command, before or after its name.
 #[derive(Args, Clone, Debug, Default)]
@@ -206,6 +208,13 @@ pub struct ServerFlags {
     #[arg(long, value_name = "NAME[*]")]
     allow_image: Vec<String>,
 
+    /// Let clients ask for packages, which are installed from the index of this machine's pip, uv and npm
+    #[arg(long)]
+    allow_packages: bool,
+
+    #[command(flatten)]
+    package_host: PackageHostFlag,
+
     /// The most memory that a client may ask for [default: 4G]
     #[arg(long, value_name = "SIZE")]
     max_memory: Option<String>,
@@ -247,6 +256,10 @@ impl ServerFlags {
         if self.read_only {
             written.push(Key::ReadOnly, "true");
         }
+        if self.allow_packages {
+            written.push(Key::AllowPackages, "true");
+        }
+        self.package_host.write_to(written);
     }
 }
 

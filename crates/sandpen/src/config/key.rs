@@ -72,6 +72,8 @@ keys! {
     ReadOnly, "read_only", One;
     AllowPath, "allow_path", List;
     AllowImage, "allow_image", List;
+    AllowPackages, "allow_packages", One;
+    PackageHost, "package_host", List;
     MaxMemory, "max_memory", One;
     MaxCpus, "max_cpus", One;
     MaxProcesses, "max_processes", One;
