@@ -10,6 +10,8 @@
 //!
 //! No path of an image or of the context is followed by the host's kernel: `images::overlaid` does that, name by name.
 
+pub use self::plan::check_platform;
+
 mod accounts;
 mod bases;
 pub mod cache;
@@ -215,7 +217,7 @@ pub async fn build(
 }
 
 /// What went wrong with a file, a layer or the Dockerfile.
-fn image_error(error: ImageError) -> Error {
+pub fn image_error(error: ImageError) -> Error {
     match error {
         ImageError::Refused(what) | ImageError::Invalid(what) => Error::invalid_input(what),
         ImageError::LimitExceeded(what) => Error::limit_exceeded(what),

@@ -145,15 +145,20 @@ impl LayerWriter<'_> {
 
 fn meta<R: Read>(entry: &Entry<'_, R>, adding: &Adding<'_>) -> io::Result<Meta> {
     let header = entry.header();
-    let number = |number: io::Result<u64>| {
+    // Writers that know no owner leave the field empty. The last number of all means nobody to the kernel.
+    let number = |field: &[u8], number: io::Result<u64>| {
+        if field.iter().all(|byte| matches!(byte, 0 | b' ')) {
+            return Ok(0);
+        }
         let number = u32::try_from(number?).ok().filter(|number| *number != u32::MAX);
         number.ok_or_else(|| io::Error::other("an owner that there cannot be"))
     };
+    let fields = header.as_old();
     let (user, group) = match adding.owner {
         Some(owner) => owner,
-        None => (number(header.uid())?, number(header.gid())?),
+        None => (number(&fields.uid, header.uid())?, number(&fields.gid, header.gid())?),
     };
-    Ok(Meta { mode: header.mode()? & 0o7777, user, group, modified: header.mtime()? })
+    Ok(Meta { mode: header.mode()? & 0o7777, user, group, modified: header.mtime().unwrap_or(0) })
 }
 
 fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {

@@ -14,7 +14,7 @@ impl Executor<'_> {
         let reference: Reference = name.parse().map_err(image_error)?;
         let found = self.store().find(&reference).map_err(image_error)?;
         // A name with a digest means the same whenever it is fetched.
-        let is_fixed = reference.digest().is_some() || reference.registry().ends_with(".invalid");
+        let is_fixed = reference.digest().is_some() || reference.is_local();
         let named = match (found, self.request.bases) {
             (Some(named), Bases::Missing) => named,
             (Some(named), Bases::Always) if is_fixed => named,
@@ -41,7 +41,7 @@ impl Executor<'_> {
     async fn pull(&self, reference: &Reference) -> Result<images::Named> {
         let familiar = reference.familiar();
         let settings = match &self.workshop.registries {
-            Some(settings) if !reference.registry().ends_with(".invalid") => settings.clone(),
+            Some(settings) if !reference.is_local() => settings.clone(),
             Some(_) | None => {
                 return Err(Error::not_found(format!("there is no image {familiar} here"))
                     .with_hint("sandpen image ls shows what is here"));

@@ -18,17 +18,19 @@ use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::{output, time, wiring};
 
+mod build;
 mod export;
 mod import;
 mod list;
 mod progress;
+mod prune;
 mod pull;
 mod push;
 mod remove;
 mod saved;
 mod tag;
 
-/// Fetch, list and remove images
+/// Fetch, build, list and remove images
 ///
 /// An image is a tree of files that sandboxes start from, together with how to run what is in it. It is named as Docker
 /// names it: debian:12, ghcr.io/owner/tool@sha256:… No daemon is needed. Logins are those of `docker login`.
@@ -36,6 +38,7 @@ mod tag;
 #[command(disable_help_subcommand = true, after_help = examples(&[
     ("sandpen image pull debian:12", "fetch an image from a registry"),
     ("sandpen image import saved.tar tool:1", "take one from a file of docker save, an OCI layout or a root tree"),
+    ("sandpen image build -t tool:1 .", "build one from ./Dockerfile"),
     ("sandpen image ls", "see what is there, and how large it is"),
     ("sandpen image export tool:1 tool.tar", "write a file that docker load and skopeo read"),
 ]))]
@@ -56,11 +59,16 @@ enum Command {
     Tag(tag::Arguments),
     Export(export::Arguments),
     Push(push::Arguments),
+    Build(Box<build::Arguments>),
+    Prune(prune::Arguments),
 }
 
 impl Arguments {
     pub fn write_to(&self, written: &mut Written) {
         self.registries.write_to(written);
+        if let Command::Build(arguments) = &self.command {
+            arguments.write_to(written);
+        }
     }
 }
 
@@ -73,6 +81,8 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         Command::Tag(arguments) => tag::run(&arguments, &config),
         Command::Export(arguments) => export::run(arguments, &config),
         Command::Push(arguments) => push::run(arguments, &config),
+        Command::Build(arguments) => build::run(&arguments, &config),
+        Command::Prune(arguments) => prune::run(&arguments, &config),
     }
 }
 

@@ -1,0 +1,1 @@
+//! RUN, in real sandboxes.
