@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    bench, checkpoint, completions, cp, create, diff, doctor, exec, fork, image, logs, man, mcp, ps, restore, run,
-    save, secret, serve, stop, tools,
+    bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, logs, man, mcp, ps, restore,
+    run, save, secret, serve, stop, tools,
 };
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
@@ -82,6 +82,7 @@ impl Cli {
             | Command::Checkpoint(_)
             | Command::Diff(_)
             | Command::Restore(_)
+            | Command::Export(_)
             | Command::Secret(_)
             | Command::Doctor(_)
             | Command::Bench(_)
@@ -121,6 +122,7 @@ pub enum Command {
     Checkpoint(checkpoint::Arguments),
     Diff(diff::Arguments),
     Restore(restore::Arguments),
+    Export(export::Arguments),
     Image(image::Arguments),
     Secret(secret::Arguments),
     Mcp(mcp::Arguments),
@@ -147,6 +149,7 @@ impl Command {
             Self::Checkpoint(arguments) => checkpoint::run(arguments, config),
             Self::Diff(arguments) => diff::run(arguments, config),
             Self::Restore(arguments) => restore::run(arguments, config),
+            Self::Export(arguments) => export::run(arguments, config),
             Self::Image(arguments) => image::run(arguments, config),
             Self::Secret(arguments) => secret::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
@@ -173,6 +176,7 @@ impl Command {
             | Self::Checkpoint(_)
             | Self::Diff(_)
             | Self::Restore(_)
+            | Self::Export(_)
             | Self::Image(_)
             | Self::Secret(_)
             | Self::Mcp(_)

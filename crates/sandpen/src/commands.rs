@@ -10,6 +10,7 @@ pub mod create;
 pub mod diff;
 pub mod doctor;
 pub mod exec;
+pub mod export;
 pub mod fork;
 pub mod image;
 pub mod logs;

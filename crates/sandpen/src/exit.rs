@@ -12,6 +12,8 @@ impl Exit {
     pub const FAILURE: Self = Self(1);
     /// The command line itself makes no sense, and the command is not `run` or `exec`.
     pub const USAGE: Self = Self(2);
+    /// `export` wrote what does not make the sandbox anew in all its parts.
+    pub const DIFFERENT: Self = Self(3);
     /// As of `timeout(1)`.
     pub const TIMED_OUT: Self = Self(124);
     /// `run` or `exec` could not do their part.

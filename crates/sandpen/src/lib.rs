@@ -10,6 +10,7 @@ pub mod cli;
 pub mod commands;
 pub mod config;
 pub mod exit;
+pub mod export;
 pub mod http;
 pub mod log;
 pub mod mcp;

@@ -25,11 +25,12 @@ pub struct ExportRequest {
     pub check: Check,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Build it, and compare what comes out with the sandbox.
     Rebuild,
-    Skip,
+    /// Why not.
+    Skip(String),
 }
 
 pub struct Export {

@@ -27,7 +27,7 @@ mod prune;
 mod pull;
 mod push;
 mod remove;
-mod saved;
+pub mod saved;
 mod tag;
 
 /// Fetch, build, list and remove images
@@ -137,7 +137,7 @@ fn called(named: &Named) -> String {
     saved::shown(&named.reference).unwrap_or_else(|| named.reference.familiar())
 }
 
-fn open_store(config: &Config) -> Result<Arc<Store>> {
+pub fn open_store(config: &Config) -> Result<Arc<Store>> {
     let store = Store::open(&config.state_dir()?.join("images")).map_err(image_error)?;
     Ok(Arc::new(store))
 }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use sandbox::Result;
-use tools::{Catalog, HostFiles, ImageSource, Policy};
+use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy};
 
 use super::adapter::{Adapter, Callers, Parts};
 use crate::config::{Config, EngineChoice, Pull};
+use crate::export::{Exports, Fetching};
 use crate::pulls::Pulls;
 use crate::transfer::roots::Roots;
 use crate::wiring::{self, Outlet};
@@ -28,5 +29,10 @@ pub async fn adapter(config: &Config, outlet: &Outlet, callers: Callers) -> Resu
         (EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes, _) | (_, Pull::Never) => None,
     };
     let service = wiring::server_service(config, outlet).await?;
-    Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, images, exporter: None, callers }))
+    let exporter: Option<Arc<dyn Exporter>> = match config.engine {
+        // A base that is missing was fetched before, as images of sandboxes are.
+        EngineChoice::Native => Some(Arc::new(Exports::new(&service, config, Fetching::Nothing)?)),
+        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => None,
+    };
+    Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, images, exporter, callers }))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sandbox::{ByteSize, Error, Files, GuestPath, Result, WriteOptions};
+use sandbox::{ByteSize, Error, Files, GuestPath, ImageName, Result, SandboxInfo, WriteOptions};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
@@ -11,6 +11,7 @@ use super::target;
 use crate::call::Call;
 use crate::content::{Content, ResourceLink};
 use crate::export::{CONTEXT, Check, Export, ExportRequest, Outcome, Report};
+use crate::image;
 use crate::select::Toolset;
 use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
@@ -81,7 +82,7 @@ async fn export(call: Call, arguments: Arguments) -> Result<Answer<Exported>> {
     })?;
     let sandbox = target::sandbox(&call, &arguments.sandbox_id).await?;
     let base = arguments.base.as_deref().map(str::parse).transpose()?;
-    let check = if arguments.verify.unwrap_or(true) { Check::Rebuild } else { Check::Skip };
+    let check = check(&call, &sandbox, base.as_ref(), arguments.verify.unwrap_or(true)).await?;
     let request = ExportRequest { sandbox: sandbox.id.clone(), base, check };
     let exported = tokio::select! {
         exported = exporter.export(&call.owner, request, &call.progress) => exported?,
@@ -99,6 +100,20 @@ async fn export(call: Call, arguments: Arguments) -> Result<Answer<Exported>> {
     };
     let content = vec![Content::Text(dockerfile), Content::Text(told(&value)), Content::Link(link)];
     Ok(Answer { content, value })
+}
+
+/// A base is fetched only if it is one that sandboxes may start from.
+async fn check(call: &Call, sandbox: &SandboxInfo, base: Option<&ImageName>, wanted: bool) -> Result<Check> {
+    if !wanted {
+        return Ok(Check::Skip("it was not asked for".to_owned()));
+    }
+    // Its commands are done again with the network that it has.
+    call.policy.ceiling.network.admit(sandbox.network.clone())?;
+    let Some(base) = base else { return Ok(Check::Rebuild) };
+    match call.policy.image(Some(base.as_str())) {
+        Ok(image) => image::provide(call, &image).await.map(|()| Check::Rebuild),
+        Err(error) => Ok(Check::Skip(error.message().to_owned())),
+    }
 }
 
 async fn put(files: &dyn Files, path: &GuestPath, mut context: Box<dyn AsyncRead + Send + Unpin>) -> Result<u64> {

@@ -1,0 +1,214 @@
+//! A sandbox as a Dockerfile with its build context, built and compared with the sandbox.
+//!
+//! ```text
+//! history, changes ─▶ recipe ──▶ steps ──▶ render ─▶ Dockerfile ─┐
+//! saved layers ─────▶ base, tree ┴──────▶ context ─▶ files ──────┴─▶ verify: build, compare
+//! ```
+//!
+//! What was written where is known from the kernel's own clock for files, not from what programs say. All files come out of
+//! the layers that a save makes: the host never goes through a sandbox's tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use images::Store;
+use images::difference::Kind;
+use sandbox::{Changes, Error, ErrorKind, GuestPath, History, Owner, Result, SandboxInfo, SandboxService};
+use tokio_util::sync::CancellationToken;
+use tools::Progress;
+use tools::export::{Check, Export, ExportRequest, Exporter, Outcome, Report};
+
+use self::base::Base;
+use self::recipe::{Choice, Step, Survival, Survivor};
+use self::render::{Draft, Rendered};
+use self::verify::Verifier;
+use self::verify::{Attempt, Verified};
+use crate::commands::image;
+use crate::config::Config;
+
+mod base;
+mod context;
+mod dockerfile;
+mod paths;
+mod programs;
+mod recipe;
+mod render;
+mod scratch;
+mod verify;
+
+/// More changes than a person would want in a Dockerfile; beyond them files are copied without a look at what made them.
+const MOST_CHANGES: usize = 200_000;
+
+/// Writes Dockerfiles for whoever asks.
+pub struct Exports {
+    service: SandboxService,
+    store: Arc<Store>,
+    /// Where what is being written lies.
+    directory: PathBuf,
+    verifier: Verifier,
+}
+
+/// Whether a base that is not here is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetching {
+    Missing,
+    Nothing,
+}
+
+/// A context on disk, until it is dropped.
+#[derive(Debug)]
+pub struct Written {
+    pub dockerfile: String,
+    pub context: scratch::Scratch,
+    pub report: Report,
+}
+
+impl Exports {
+    pub fn new(service: &SandboxService, config: &Config, fetching: Fetching) -> Result<Self> {
+        let store = image::open_store(config)?;
+        let registries = match fetching {
+            Fetching::Missing => Some(image::settings(config)?),
+            Fetching::Nothing => None,
+        };
+        let verifier = Verifier { service: service.clone(), store: Arc::clone(&store), registries };
+        Ok(Self { service: service.clone(), store, directory: config.state_dir()?.join("exports"), verifier })
+    }
+
+    pub async fn write(
+        &self,
+        owner: &Owner,
+        request: &ExportRequest,
+        progress: &Arc<dyn Progress>,
+        cancel: &CancellationToken,
+    ) -> Result<Written> {
+        let sandbox = self.service.find(owner, request.sandbox.as_str()).await?;
+        let history = self.service.history(owner, &sandbox.id).await?;
+        let changes = self.changes(owner, &sandbox).await?;
+        let base = Arc::new(Base::find(self, owner, &sandbox, &history, request.base.as_ref()).await?);
+        let files = self.service.files(owner, &sandbox.id)?;
+        let programs = Arc::new(programs::present(&*files, &history, self.service.runners()).await);
+        let history = Arc::new(history);
+        let survivors = survivors(&base, &changes);
+        let mut failures = Vec::new();
+        for choice in [Choice::Effective, Choice::Successful, Choice::Nothing] {
+            let scratch = scratch::Scratch::new(&self.directory)?;
+            let draft = Draft {
+                base: Arc::clone(&base),
+                history: Arc::clone(&history),
+                steps: recipe::steps(&history.entries, &survivors, choice),
+                runners: self.service.runners().clone(),
+                programs: Arc::clone(&programs),
+            };
+            let (store, path, giving_up) = (Arc::clone(&self.store), scratch.path().to_owned(), cancel.clone());
+            let rendering = tokio::task::spawn_blocking(move || render::render(&store, &draft, &path, &giving_up));
+            let rendered = rendering
+                .await
+                .map_err(|cause| Error::internal("writing an export ended unexpectedly").with_cause(cause))??;
+            let verified = match &request.check {
+                Check::Skip(why) => Verified::Outcome(Outcome::NotChecked(why.clone())),
+                Check::Rebuild => {
+                    let (context, rendered) = (scratch.path(), &rendered);
+                    let attempt = Attempt { owner, sandbox: &sandbox, base: &base, rendered, context, progress };
+                    self.verifier.verify(&attempt, cancel).await?
+                }
+            };
+            let outcome = match verified {
+                Verified::Outcome(outcome) => outcome,
+                Verified::Failed(why) if choice == Choice::Nothing => Outcome::NotBuilt(why),
+                Verified::Failed(why) => {
+                    failures.push(why);
+                    continue;
+                }
+            };
+            return finish(&base, &history, rendered, scratch, outcome, &failures);
+        }
+        Err(Error::internal("an export ended without a result"))
+    }
+
+    async fn changes(&self, owner: &Owner, sandbox: &SandboxInfo) -> Result<Changes> {
+        match self.service.changes(owner, &sandbox.id, None, MOST_CHANGES).await {
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(Changes::default()),
+            changes => changes,
+        }
+    }
+}
+
+#[async_trait]
+impl Exporter for Exports {
+    async fn export(&self, owner: &Owner, request: ExportRequest, progress: &Arc<dyn Progress>) -> Result<Export> {
+        let cancel = CancellationToken::new();
+        let _given_up = cancel.clone().drop_guard();
+        let written = self.write(owner, &request, progress, &cancel).await?;
+        let context = scratch::archive(written.context).await?;
+        Ok(Export { dockerfile: written.dockerfile, context, report: written.report })
+    }
+}
+
+/// What is different from the base, with the moment in which it became so.
+fn survivors(base: &Base, changes: &Changes) -> Vec<Survivor> {
+    let moments: BTreeMap<&GuestPath, i128> =
+        changes.entries.iter().map(|change| (&change.path, change.changed_ns)).collect();
+    let mut found = BTreeMap::new();
+    let mut note = |path: &[u8], state: Survival| {
+        let Ok(path) = GuestPath::root().join(path) else { return };
+        if !paths::is_left_out(&path, &base.home()) {
+            let changed_ns = moments.get(&path).copied().unwrap_or(0);
+            found.insert(path.clone(), Survivor { path, state, changed_ns });
+        }
+    };
+    for (path, facts, _) in base.tree.entries() {
+        match facts.kind {
+            Kind::Directory => note(path, Survival::Directory),
+            Kind::File(_) | Kind::Link(_) => note(path, Survival::File),
+            Kind::Special => {}
+        }
+    }
+    for path in base.tree.removed() {
+        note(path, Survival::Removed);
+    }
+    found.into_values().collect()
+}
+
+fn finish(
+    base: &Base,
+    history: &History,
+    rendered: Rendered,
+    scratch: scratch::Scratch,
+    outcome: Outcome,
+    failures: &[String],
+) -> Result<Written> {
+    let mut notes = Vec::new();
+    for note in rendered.notes {
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    if let Some(first) = failures.first() {
+        notes.push(format!("commands did not run again as they were ({first}), so more was done again or copied"));
+    }
+    if history.dropped > 0 {
+        notes.push(format!("{} older steps were not recorded any more; what they left is copied", history.dropped));
+    }
+    let mut dockerfile = rendered.dockerfile;
+    dockerfile.close(&outcome, &notes);
+    scratch.write_dockerfile(dockerfile.text())?;
+    let report = Report { base: base.from.clone(), base_digest: base.digest.clone(), outcome, notes };
+    Ok(Written { dockerfile: dockerfile.text().to_owned(), context: scratch, report })
+}
+
+/// The files of steps that have some, by the number of the step.
+fn files_of(steps: &[Step]) -> BTreeMap<usize, &BTreeSet<GuestPath>> {
+    let numbered = steps.iter().enumerate().filter_map(|(index, step)| match step {
+        Step::Files(paths) => Some((index + 1, paths)),
+        Step::Remove(_) | Step::Run(_) => None,
+    });
+    numbered.collect()
+}
+
+impl std::fmt::Debug for Exports {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Exports").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
