@@ -22,7 +22,7 @@ use crate::plan::{self, Request};
 use crate::pool::Kind;
 use crate::skeleton::RootLayout;
 use crate::wire::FromInit;
-use crate::{places, record, role};
+use crate::{image, places, record, role};
 
 /// Whoever just got a sandbox is about to start something in it, and goes first.
 const FILL_AFTER: Duration = Duration::from_millis(4);
@@ -37,9 +37,12 @@ impl Shared {
         if self.knows(id) || recorded {
             return Err(exists());
         }
-        let pass = self.prepare(id, spec)?;
+        let mut pass = self.prepare(id, spec)?;
         let root = self.layout(spec).await?;
-        let kind = Kind::of(spec, &root.layout);
+        if let Some(pass) = &mut pass {
+            pass.environment = image::trusted_roots(&root.layout)?.overlaid_by(&pass.environment);
+        }
+        let kind = Kind::of(spec, &root);
         let live = match kind.as_ref().and_then(|kind| self.pool.take(kind)) {
             Some(spare) => {
                 let environment = environment(&root.layout, spec, pass.as_ref())?;
@@ -128,6 +131,7 @@ impl Shared {
             socket: persistent.then_some(socket),
             network: spec.network.clone(),
             secrets: spec.secrets.clone(),
+            base: Some(root.base.clone()),
             keepsake: pass.and_then(|pass| pass.keepsake.clone()),
         };
         if persistent {
@@ -301,6 +305,10 @@ pub(crate) fn from_failure(failure: &Failure) -> Error {
     let cause = format!("{subject}: {}", std::io::Error::from_raw_os_error(*errno));
     let error = match (step.as_str(), *errno) {
         ("take-ids", libc::EUSERS) => Error::limit_exceeded("there are as many sandboxes as there are ids for them"),
+        ("fill-layer", libc::ENOSPC) => {
+            Error::limit_exceeded("what was saved does not fit on the disk of the sandbox")
+                .with_hint("ask for more disk, and for a third more memory than that")
+        }
         ("clone" | "open-sources", libc::ENOSPC | libc::EUSERS) => {
             Error::limit_exceeded("the host allows no further namespaces")
                 .with_hint("raise the limits by `sysctl user.max_user_namespaces` (and max_pid_, max_net_, max_mnt_namespaces), or stop sandboxes")

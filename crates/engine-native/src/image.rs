@@ -7,17 +7,22 @@ mod interpreters;
 mod layers;
 mod named;
 mod prefix;
+mod saved;
 mod tree;
 mod users;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use images::Digest;
 use sandbox::{Environment, Error, GuestPath, Image, Result};
+use serde::{Deserialize, Serialize};
 
+use crate::skeleton::RootLayout;
 use host::{host_tree, known_host_tree};
 
 pub use named::hold;
+pub use saved::{BASE_LABEL, HOST_BASE, LAYERS_LABEL, own_layers};
 pub use users::User;
 
 /// An image of the store, in use: not collected as long as this is kept, or a copy of its descriptor in process 1.
@@ -33,7 +38,8 @@ pub fn resolve(image: &Image, held: Option<&images::Image>, state_directory: &Pa
         (Image::Host, _) => host_tree(&state_directory.join("host")),
         (Image::Directory(path), _) => tree::directory_tree(path, state_directory),
         (Image::Archive(path), _) => tree::archive_tree(path, state_directory, &state_directory.join("images")),
-        (Image::Named(_) | Image::Saved(_), Some(held)) => named::tree(held),
+        (Image::Named(_), Some(held)) => named::tree(held),
+        (Image::Saved(_), Some(held)) => saved::tree(held, state_directory),
         (Image::Named(_) | Image::Saved(_), None) => {
             Err(Error::internal(format!("the image {image} was not looked up")))
         }
@@ -48,12 +54,12 @@ pub fn known(image: &Image, state_directory: &Path) -> Option<Result<RootTree>> 
     }
 }
 
-/// Where an image keeps the certificates that it trusts, for programs that would only look at a list of their own.
-pub fn trusted_roots(image: &Image) -> Result<Environment> {
+/// Where a root keeps the certificates that it trusts, for programs that would only look at a list of their own.
+pub fn trusted_roots(root: &RootLayout) -> Result<Environment> {
     const BUNDLE: &str = "/etc/ssl/certs/ca-certificates.crt";
     let mut environment = Environment::default();
     // Of another image's tree nothing is known, and a variable that names no file would break what works without.
-    if *image == Image::Host && Path::new(BUNDLE).exists() {
+    if !root.binds.is_empty() && Path::new(BUNDLE).exists() {
         for name in ["NODE_EXTRA_CA_CERTS", "PIP_CERT", "REQUESTS_CA_BUNDLE"] {
             environment.insert(name, BUNDLE)?;
         }
@@ -80,6 +86,9 @@ pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 pub struct RootTree {
     /// The image's own directories, below everything and never written to. The highest first.
     pub lowers: Vec<PathBuf>,
+    /// What the writable layer begins with.
+    pub fill: Vec<Fill>,
+    /// Of the host; an image has none.
     pub binds: Vec<Bind>,
     /// Where, and what they say. These, the files and the directories lie over the image.
     pub links: Vec<(GuestPath, String)>,
@@ -101,6 +110,13 @@ pub struct RootTree {
 pub struct Bind {
     pub source: PathBuf,
     pub target: GuestPath,
+}
+
+/// A layer as an archive that is not compressed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Fill {
+    pub path: PathBuf,
+    pub digest: Digest,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

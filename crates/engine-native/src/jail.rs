@@ -14,6 +14,7 @@ mod mounts;
 mod privileges;
 
 use std::ffi::CString;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -40,6 +41,7 @@ const STEPS: &[(&str, Step)] = &[
     ("open-sources", Jail::open_sources),
     ("become-root", Jail::become_root),
     ("writable-layer", Jail::writable_layer),
+    ("fill-layer", Jail::fill_layer),
     ("root", Jail::build_root),
     ("mounts", Jail::build_mounts),
     ("pivot", Jail::pivot),
@@ -126,6 +128,7 @@ pub(crate) struct Jail {
     held: Held,
     /// In the order of the plan's; `None` once mounted.
     sources: Vec<Option<OwnedFd>>,
+    fill: Vec<File>,
     /// The writable layer where it is attached while the tree is being built.
     scratch: Option<OwnedFd>,
     /// The same, for process 1 to hold.
@@ -136,7 +139,8 @@ pub(crate) struct Jail {
 /// Build the sandbox and become its process 1. Returns only when a step fails.
 pub fn enter(plan: &Plan, held: Held) -> Failure {
     let plan = plan.clone();
-    let mut jail = Jail { plan, held, sources: Vec::new(), scratch: None, kept_scratch: None, root: None };
+    let (sources, fill) = (Vec::new(), Vec::new());
+    let mut jail = Jail { plan, held, sources, fill, scratch: None, kept_scratch: None, root: None };
     for (name, step) in STEPS {
         crate::crash::here(name);
         if let Err(error) = step(&mut jail) {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use images::Digest;
 use sandbox::{Error, GuestPath, Image, Result, Role, SandboxSpec};
 
+use crate::base::Base;
 use crate::engine::Shared;
 use crate::image::{self, Bind, Hold, RootTree};
 use crate::pack::blocking;
@@ -43,6 +44,14 @@ pub struct Prepared {
     pub layout: RootLayout,
     /// What keeps its image and what is attached in use.
     pub holds: Vec<Hold>,
+    pub base: Base,
+}
+
+impl Prepared {
+    fn new(layout: RootLayout, spec: &SandboxSpec, image: Option<&Hold>, attached: Vec<Hold>) -> Self {
+        let base = Base::of(&spec.image, image.map(|image| &**image), layout.fill.len());
+        Self { layout, holds: image.cloned().into_iter().chain(attached).collect(), base }
+    }
 }
 
 impl Shared {
@@ -51,7 +60,7 @@ impl Shared {
         let state = self.places.state.clone();
         let hold = match &spec.image {
             Image::Host | Image::Directory(_) | Image::Archive(_) => None,
-            Image::Saved(name) => return Err(Error::not_found(format!("there is no saved image {name}"))),
+            Image::Saved(name) => Some(self.hold_saved(&spec.owner, name).await?),
             Image::Named(name) => {
                 let (name, store) = (name.clone(), self.places.images.clone());
                 Some(blocking(move || image::hold(&name, &store)).await?)
@@ -59,11 +68,10 @@ impl Shared {
         };
         let (attachments, held) =
             self.attachments(&spec.attachments).await?.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
-        let holds: Vec<Hold> = hold.iter().cloned().chain(held).collect();
         let meaning = hold.as_ref().map(|image| image.named.manifest.digest);
         let key = (spec.image.clone(), meaning, spec.work_directory.clone(), spec.role, attachments.clone());
         if let Some(layout) = self.layouts.get(&key) {
-            return Ok(Prepared { layout, holds });
+            return Ok(Prepared::new(layout, spec, hold.as_ref(), held));
         }
         let (skeletons, work_directory, role) = (self.places.skeletons.clone(), spec.work_directory.clone(), spec.role);
         let prepare = move |tree: RootTree| {
@@ -76,11 +84,11 @@ impl Shared {
         let layout = match image::known(&spec.image, &state) {
             Some(tree) => prepare(tree?)?,
             None => {
-                let image = spec.image.clone();
+                let (image, hold) = (spec.image.clone(), hold.clone());
                 blocking(move || prepare(image::resolve(&image, hold.as_deref(), &state)?)).await?
             }
         };
         self.layouts.keep(key, layout.clone());
-        Ok(Prepared { layout, holds })
+        Ok(Prepared::new(layout, spec, hold.as_ref(), held))
     }
 }

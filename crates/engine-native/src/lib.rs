@@ -15,6 +15,7 @@
 //!
 //! Only `syscall` has unsafe code. Nothing here knows of MCP or HTTP.
 
+mod base;
 mod cgroup;
 mod channel;
 mod client;
@@ -24,6 +25,7 @@ mod create;
 mod door;
 mod engine;
 mod files;
+mod fork;
 pub mod host;
 mod ids;
 mod image;
@@ -40,6 +42,7 @@ mod pool;
 mod process;
 mod record;
 mod role;
+mod saved;
 pub mod seccomp;
 mod skeleton;
 mod syscall;

@@ -14,6 +14,7 @@ use sandbox::{
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OnceCell, watch};
 
+use crate::base::Base;
 use crate::cgroup::Meter;
 use crate::channel::Channel;
 use crate::client::Fate;
@@ -38,6 +39,8 @@ pub struct Description {
     pub socket: Option<PathBuf>,
     pub network: Network,
     pub secrets: BTreeSet<SecretName>,
+    /// `None` in records of versions that did not know.
+    pub base: Option<Base>,
     /// What the gateway of the next process needs.
     pub keepsake: Option<String>,
 }

@@ -10,7 +10,7 @@ use sandbox::{GuestPath, Layer, Limits, Persistence, Role, SandboxId, SandboxSpe
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{self, Leaf, Place};
-use crate::image::User;
+use crate::image::{Fill, User};
 use crate::skeleton::RootLayout;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,8 @@ pub struct Plan {
     pub scratch: Scratch,
     /// Those of the writable layer that are there from the start.
     pub directories: Vec<Directory>,
+    /// Layers that it begins with beside those.
+    pub fill: Vec<Fill>,
     pub mounts: Vec<Mount>,
     pub no_new_privileges: bool,
     pub drop_capabilities: bool,
@@ -293,6 +295,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
             inodes: has(Layer::DiskLimit).then_some(limits.inodes),
         },
         directories,
+        fill: request.root.fill.clone(),
         landlock: has(Layer::Landlock).then(|| Landlock { writable: writable(request, home, work_directory) }),
         mounts,
         no_new_privileges: has(Layer::NoNewPrivileges),

@@ -9,6 +9,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use sandbox::{GuestPath, Limits, Persistence, Role, SandboxSpec};
 
+use crate::base::Base;
+use crate::layout::Prepared;
 use crate::live::Live;
 use crate::skeleton::RootLayout;
 
@@ -19,6 +21,8 @@ const MOST_KINDS: usize = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kind {
     root: RootLayout,
+    /// Two images can have the same layers and say something else of themselves.
+    base: Base,
     limits: Limits,
     work_directory: GuestPath,
 }
@@ -26,9 +30,14 @@ pub struct Kind {
 impl Kind {
     /// `None` for a sandbox that cannot be somebody else's spare: its name is its host name, and a persistent one is
     /// recorded before it is made; builders are too few to be made ahead.
-    pub fn of(spec: &SandboxSpec, root: &RootLayout) -> Option<Self> {
+    pub fn of(spec: &SandboxSpec, root: &Prepared) -> Option<Self> {
         let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none() && spec.role == Role::Guest;
-        plain.then(|| Self { root: root.clone(), limits: spec.limits, work_directory: spec.work_directory.clone() })
+        plain.then(|| Self {
+            root: root.layout.clone(),
+            base: root.base.clone(),
+            limits: spec.limits,
+            work_directory: spec.work_directory.clone(),
+        })
     }
 }
 

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use sandbox::{ByteSize, Environment, GuestPath, Limits, Network, Persistence, Role, SandboxId};
 use serde::{Deserialize, Serialize};
 
+use crate::base::Base;
 use crate::live::Description;
 
 const VERSION: u32 = 1;
@@ -34,6 +35,8 @@ struct Record {
     /// `None` for one without a network, and in records of versions that knew no networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<NetworkRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    base: Option<Base>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -68,6 +71,7 @@ pub fn write(directory: &Path, description: &Description) -> io::Result<()> {
             secrets: description.secrets.iter().map(ToString::to_string).collect(),
             keepsake: description.keepsake.clone(),
         }),
+        base: description.base.clone(),
     };
     let target = path(directory, &description.id);
     let unfinished = target.with_extension("new");
@@ -133,6 +137,7 @@ pub fn parse(bytes: &[u8]) -> io::Result<Description> {
         network,
         secrets,
         keepsake,
+        base: record.base,
     })
 }
 
@@ -175,6 +180,7 @@ mod tests {
             network: network.parse().unwrap(),
             secrets: BTreeSet::from(["TOKEN".parse().unwrap()]),
             keepsake: Some("kept".to_owned()),
+            base: None,
         }
     }
 
@@ -203,6 +209,16 @@ mod tests {
         let text = fs::read_to_string(file).unwrap();
         assert!(!text.contains("network") && !text.contains("kept"), "{text}");
         assert_eq!(read(directory.path(), &description.id).unwrap().unwrap().network, Network::None);
+    }
+
+    #[test]
+    fn the_next_process_learns_what_it_was_made_from() {
+        let manifest = images::Descriptor::new(images::manifest::OCI_MANIFEST, images::Digest::of(b"x"), 7);
+        for base in [None, Some(Base::Host), Some(Base::Tree), Some(Base::Image { manifest, in_upper: 1 })] {
+            let description = Description { base, ..description("none") };
+            let (directory, _) = written(&description);
+            assert_eq!(read(directory.path(), &description.id).unwrap().unwrap().base, description.base);
+        }
     }
 
     #[test]

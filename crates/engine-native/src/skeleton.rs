@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandbox::{GuestPath, Role};
 
-use crate::image::{Bind, RootTree, User};
+use crate::image::{Bind, Fill, RootTree, User};
 use crate::{collect, plan};
 
 /// Where the parts of a sandbox's root are on the host.
@@ -19,6 +19,8 @@ pub struct RootLayout {
     pub skeleton: PathBuf,
     /// The image's own trees, below the skeleton. The highest first.
     pub lowers: Vec<PathBuf>,
+    /// What the writable layer begins with.
+    pub fill: Vec<Fill>,
     pub binds: Vec<Bind>,
     /// Kept trees and where they are seen.
     pub attachments: Vec<Bind>,
@@ -51,8 +53,8 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath, rol
             }
         }
     }
-    let RootTree { lowers, binds, top, user, search_path, environment, .. } = tree;
-    Ok(RootLayout { skeleton, lowers, binds, attachments: Vec::new(), top, user, search_path, environment })
+    let RootTree { lowers, fill, binds, top, user, search_path, environment, .. } = tree;
+    Ok(RootLayout { skeleton, lowers, fill, binds, attachments: Vec::new(), top, user, search_path, environment })
 }
 
 fn write(tree: &RootTree, top: &Path, mount_points: Vec<String>) -> io::Result<()> {

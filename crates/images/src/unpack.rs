@@ -249,7 +249,10 @@ impl Unpacking<'_> {
             owner.give(&directory).map_err(doing())?;
         }
         // Open to its owner, or an unprivileged one could neither fill nor remove it. Root needs no such help.
-        let opened = if self.kind == Kind::Layer(Owners::Kept) { 0 } else { 0o700 };
+        let opened = match self.kind {
+            Kind::Layer(Owners::Kept | Owners::Mapped) => 0,
+            Kind::Layer(Owners::Noted) | Kind::Tree(_) => 0o700,
+        };
         directory.set_mode(mode & 0o1777 | opened).map_err(doing())
     }
 

@@ -11,10 +11,15 @@ use sandbox::{Environment, Error, ImageName, Result};
 use super::layers::Layers;
 use super::users::{self, Tables, User};
 use super::{Hold, RootTree, image_error, tree};
+use crate::{kept, saved};
 
 /// The image of this name, which stays in use as long as the answer is kept.
 pub fn hold(name: &ImageName, store: &Path) -> Result<Hold> {
     let reference: Reference = name.as_str().parse().map_err(image_error)?;
+    // Those are asked for by other means, by those whose they are.
+    if [saved::REGISTRY, kept::REGISTRY].contains(&reference.registry()) {
+        return Err(Error::not_found(format!("there is no image {} here", reference.familiar())));
+    }
     // Whoever only looks for an image need not make a store.
     let found = match store.is_dir() {
         true => Store::open(store).and_then(|store| store.resolve(&reference)).map_err(image_error)?,
@@ -39,7 +44,7 @@ pub fn tree(image: &images::Image) -> Result<RootTree> {
     described(lowers, &image.config.config)
 }
 
-fn described(lowers: Vec<PathBuf>, config: &RunConfig) -> Result<RootTree> {
+pub fn described(lowers: Vec<PathBuf>, config: &RunConfig) -> Result<RootTree> {
     let unreadable = |cause: io::Error| Error::unavailable("the image's tree cannot be read").with_cause(cause);
     let layers = Layers::open(&lowers).map_err(unreadable)?;
     // What else our mounts lie on they hide. A link there would hide all that the image has in it.

@@ -72,6 +72,7 @@ pub fn over(lowers: Vec<PathBuf>, layers: &Layers, tables: &Tables, user: User) 
     Ok(RootTree {
         files,
         lowers,
+        fill: Vec::new(),
         binds: Vec::new(),
         links: Vec::new(),
         directories: Vec::new(),

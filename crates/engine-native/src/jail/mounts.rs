@@ -3,10 +3,12 @@
 //! Every target is opened below the new root without following a link, and mounted on by descriptor: an image that has a
 //! link where a mount belongs cannot send it elsewhere.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
+use images::unpack::Owners;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -50,6 +52,10 @@ impl Jail {
             None => open_sources(&self.plan)?,
         };
         self.sources = opened.into_iter().map(Some).collect();
+        for layer in &self.plan.fill {
+            let file = File::open(&layer.path);
+            self.fill.push(file.map_err(|error| StepError::with(layer.path.display().to_string(), error))?);
+        }
         Ok(())
     }
 
@@ -98,6 +104,18 @@ impl Jail {
         if directory.owner == DirectoryOwner::User {
             let (user, group) = (Uid::from_raw(self.plan.user.id), Gid::from_raw(self.plan.user.group));
             rustix::fs::chownat(scratch, &path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(())
+    }
+
+    /// Nothing of it is followed, whoever made it, and nothing is mounted here yet that it could reach.
+    pub(super) fn fill_layer(&mut self) -> Result<(), StepError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        for (file, layer) in std::mem::take(&mut self.fill).into_iter().zip(&self.plan.fill) {
+            let upper = images::Directory::from(rustix::fs::openat(self.scratch()?, UPPER, flags, Mode::empty())?);
+            // What fits is for the file system to say.
+            let limits = images::Limits { bytes: u64::MAX, ..images::Limits::default() };
+            images::unpack::unpack_layer(file, layer.digest, &upper, &limits, Owners::Mapped).map_err(from_images)?;
         }
         Ok(())
     }
@@ -187,9 +205,7 @@ impl Jail {
     }
 
     fn target(&self, path: &str) -> Result<OwnedFd, StepError> {
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let below = path.trim_start_matches('/');
-        Ok(rustix::fs::openat2(self.root()?, below, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
+        open_beneath(self.root()?, path.trim_start_matches('/'))
     }
 
     fn bind(&mut self, source: usize, target: &str) -> Result<(), StepError> {
@@ -198,8 +214,8 @@ impl Jail {
     }
 
     fn writable(&mut self, target: &str) -> Result<(), StepError> {
-        let directory = clone_tree(self.scratch()?, &format!("{UPPER}{target}"))?;
-        attach_on(&directory, &self.target(target)?)
+        let directory = open_beneath(self.scratch()?, &format!("{UPPER}{target}"))?;
+        attach_on(&clone_tree(&directory, "")?, &self.target(target)?)
     }
 
     fn private(&mut self, target: &str) -> Result<(), StepError> {
@@ -286,6 +302,21 @@ pub(crate) fn open_sources(plan: &Plan) -> Result<Vec<OwnedFd>, StepError> {
     plan.sources.iter().map(open).collect()
 }
 
+fn from_images(error: images::Error) -> StepError {
+    let subject = error.to_string();
+    match error {
+        images::Error::Io { source, .. } => StepError::with(subject, source),
+        images::Error::LimitExceeded(_) => StepError::with(subject, io::Error::from_raw_os_error(libc::E2BIG)),
+        images::Error::Refused(_)
+        | images::Error::Unsupported(_)
+        | images::Error::Invalid(_)
+        | images::Error::NotFound(_)
+        | images::Error::Denied(_)
+        | images::Error::Unavailable(_)
+        | images::Error::Cancelled => StepError::with(subject, io::Error::from_raw_os_error(libc::EIO)),
+    }
+}
+
 fn present(found: Result<OwnedFd, StepError>) -> Result<Option<OwnedFd>, StepError> {
     match found {
         Err(StepError { error, .. }) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -301,6 +332,11 @@ fn file_system(kind: &str, options: &[(&str, String)], extra: MountAttrFlags) ->
     fsconfig_create(&context).map_err(StepError::about(kind))?;
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | extra;
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).map_err(StepError::about(kind))
+}
+
+fn open_beneath(directory: &OwnedFd, path: &str) -> Result<OwnedFd, StepError> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(directory, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
 fn clone_tree(directory: &OwnedFd, path: &str) -> Result<OwnedFd, StepError> {

@@ -71,7 +71,9 @@ impl Layer {
 /// A layer that a shell and what the tests ask of it can run in.
 pub fn system() -> Vec<u8> {
     static SYSTEM: OnceLock<Vec<u8>> = OnceLock::new();
-    let make = || Layer::new().programs(&["sh", "cat", "env", "id", "ls", "rm", "stat", "touch"]).finish();
+    let make = || {
+        Layer::new().programs(&["sh", "cat", "chmod", "env", "id", "ln", "ls", "mkdir", "rm", "stat", "touch"]).finish()
+    };
     SYSTEM.get_or_init(make).clone()
 }
 

@@ -9,6 +9,7 @@ mod layer;
 mod life;
 mod place;
 mod runs;
+mod saved;
 mod trees;
 
 use std::process::ExitCode;
@@ -19,7 +20,7 @@ use place::Place;
 
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
-    let groups = [trees::tests(), runs::tests(), life::tests(), builder::tests(), kept::tests()];
+    let groups = [trees::tests(), runs::tests(), life::tests(), builder::tests(), kept::tests(), saved::tests()];
     let trials = groups.into_iter().flatten().map(|(name, test)| {
         let run = move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

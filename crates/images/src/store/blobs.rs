@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 
 use rustix::fs::{AtFlags, CWD};
 
@@ -18,6 +19,11 @@ impl Store {
         let found =
             self.blobs.stat(constant(&digest.to_string())).map_err(Error::io(format!("looking for {digest}")))?;
         Ok(found.is_some())
+    }
+
+    /// Where it is, for whoever holds an image that has it.
+    pub fn blob_path(&self, digest: Digest) -> PathBuf {
+        self.directory().join(super::VERSION).join("blobs").join(digest.to_string())
     }
 
     pub fn open_blob(&self, digest: Digest) -> Result<File> {

@@ -19,6 +19,8 @@ pub const OWNER_ATTRIBUTE: &str = "user.sandpen.owner";
 pub enum Owners {
     /// Files get the numbers of the image, which a mount can shift to those of a sandbox. Only root can do this.
     Kept,
+    /// The same for those that the caller's user namespace has; whatever belongs to others is the caller's.
+    Mapped,
     /// Everything belongs to the caller. Who should own a file or directory, if not root, stands in its attribute
     /// `user.sandpen.owner` as `uid:gid`; links cannot have one.
     Noted,
@@ -47,6 +49,7 @@ impl Owner {
     pub fn give(self, file: impl AsFd) -> io::Result<()> {
         match self.owners {
             Owners::Kept => Ok(rustix::fs::fchown(file, Some(self.user()), Some(self.group()))?),
+            Owners::Mapped => unless_unknown(rustix::fs::fchown(file, Some(self.user()), Some(self.group()))),
             Owners::Noted if (self.user, self.group) == (0, 0) => Ok(()),
             Owners::Noted => {
                 let value = format!("{}:{}", self.user, self.group);
@@ -57,9 +60,10 @@ impl Owner {
 
     pub fn give_link(self, parent: &Directory, name: Name<'_>) -> io::Result<()> {
         match self.owners {
-            Owners::Kept => {
+            Owners::Kept | Owners::Mapped => {
                 let flags = AtFlags::SYMLINK_NOFOLLOW;
-                Ok(rustix::fs::chownat(parent, name.as_os_str(), Some(self.user()), Some(self.group()), flags)?)
+                let given = rustix::fs::chownat(parent, name.as_os_str(), Some(self.user()), Some(self.group()), flags);
+                if self.owners == Owners::Mapped { unless_unknown(given) } else { Ok(given?) }
             }
             Owners::Noted => Ok(()),
         }
@@ -71,6 +75,14 @@ impl Owner {
 
     fn group(self) -> Gid {
         Gid::from_raw(self.group)
+    }
+}
+
+/// What the kernel says of an id that a user namespace does not have.
+fn unless_unknown(given: rustix::io::Result<()>) -> io::Result<()> {
+    match given {
+        Err(rustix::io::Errno::INVAL) => Ok(()),
+        result => Ok(result?),
     }
 }
 

@@ -1,0 +1,50 @@
+//! Images that were saved of sandboxes: the image that the sandbox was made from, and layers of its own above that.
+//!
+//! As root these are layers like all others. An ordinary user cannot let them have owners inside, and what a sandbox wrote
+//! would be nobody's in the next one; there the layer is put into that one's writable layer instead.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use images::ImageConfig;
+use images::unpack::Owners;
+use sandbox::{Error, Result};
+
+use super::host::host_tree;
+use super::layers::Layers;
+use super::{Fill, RootTree, image_error, named};
+
+/// What lies below the layers that are there.
+pub const BASE_LABEL: &str = "org.sandpen.base";
+/// The host's own tree, which is no part of the image.
+pub const HOST_BASE: &str = "host";
+/// How many of the layers, the highest ones, were saved of sandboxes.
+pub const LAYERS_LABEL: &str = "org.sandpen.layers";
+
+pub fn own_layers(config: &ImageConfig) -> usize {
+    let found = config.config.labels.get(LAYERS_LABEL).and_then(|number| number.parse().ok());
+    found.unwrap_or(0).min(config.rootfs.diff_ids.len())
+}
+
+pub fn tree(image: &images::Image, state: &Path) -> Result<RootTree> {
+    let unreadable = |cause: io::Error| Error::unavailable("the image's tree cannot be read").with_cause(cause);
+    let filled = match Owners::for_caller() {
+        Owners::Kept | Owners::Mapped => 0,
+        Owners::Noted => own_layers(&image.config).min(1),
+    };
+    // An overlay wants the highest first.
+    let mut all: Vec<PathBuf> = image.directories().cloned().collect();
+    all.reverse();
+    let lowers = all[filled..].to_vec();
+    let is_host = image.config.config.labels.get(BASE_LABEL).is_some_and(|base| base == HOST_BASE);
+    let mut tree = match is_host {
+        true => RootTree { lowers, ..host_tree(&state.join("host"))? },
+        false => named::described(lowers, &image.config.config)?,
+    };
+    tree.top = Layers::open(&all).and_then(|layers| layers.top_directories()).map_err(unreadable)?;
+    let store = images::Store::open(&state.join("images")).map_err(image_error)?;
+    let in_upper = image.layers[image.layers.len() - filled..].iter();
+    tree.fill =
+        in_upper.map(|layer| Fill { path: store.blob_path(layer.blob.digest), digest: layer.diff_id }).collect();
+    Ok(tree)
+}

@@ -1,0 +1,142 @@
+//! Sandboxes as images: what a sandbox was made from, and one more layer with all that it has changed.
+//!
+//! They have names of our own in the store, one place for each owner.
+
+use std::time::{Duration, SystemTime};
+
+use async_trait::async_trait;
+use images::{Descriptor, Digest, ImageConfig, ImageLimits, Named, Reference, Store};
+use sandbox::{Error, Owner, Result, SandboxId, SandboxSpec, SavedImage, SavedName, Snapshots};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use crate::base::Base;
+use crate::engine::{NativeEngine, Shared};
+use crate::image::{BASE_LABEL, HOST_BASE, Hold, LAYERS_LABEL, image_error, own_layers};
+use crate::launcher::Tree;
+use crate::pack::{NewLayer, blocking};
+
+/// Never resolved: no registry can be on such a host.
+pub(crate) const REGISTRY: &str = "saved.sandpen.invalid";
+
+/// How many things there were that no image can hold.
+const LEFT_OUT_LABEL: &str = "org.sandpen.left-out";
+
+#[async_trait]
+impl Snapshots for NativeEngine {
+    async fn save(&self, id: &SandboxId, name: &SavedName) -> Result<SavedImage> {
+        let live = self.shared.live(id).await?;
+        let base = match live.description.base.clone() {
+            Some(Base::Tree) => {
+                return Err(Error::unsupported(
+                    "a sandbox that was made from a directory or an archive cannot be saved",
+                )
+                .with_hint("import the archive as an image, and make sandboxes from that"));
+            }
+            None => {
+                return Err(Error::unsupported("the sandbox was made by a version that did not write down from what")
+                    .with_hint("create another and copy what is needed to it"));
+            }
+            Some(base) => base,
+        };
+        let layer = self.shared.pack(&live, Tree::Changes).await?;
+        let (owner, name) = (live.description.owner.clone(), name.clone());
+        blocking(move || name_image(&layer, &base, &owner, &name)).await
+    }
+
+    async fn saved(&self, owner: &Owner) -> Result<Vec<SavedImage>> {
+        let place = format!("{}/", place_of(owner));
+        let list = move |store: &Store| {
+            let named = store.names().map_err(image_error)?;
+            let ours = named.iter().filter(|named| named.reference.registry() == REGISTRY);
+            let own = ours.filter_map(|named| Some((named.reference.repository().strip_prefix(&*place)?, named)));
+            own.map(|(name, named)| described(store, name.parse()?, named)).collect()
+        };
+        self.shared.with_store(list).await.map(Option::unwrap_or_default)
+    }
+
+    async fn forget(&self, owner: &Owner, name: &SavedName) -> Result<bool> {
+        let reference = reference(owner, name)?;
+        let forget = move |store: &Store| {
+            let was_there = store.remove_name(&reference).map_err(image_error)?;
+            store.collect().map(|_| was_there).map_err(image_error)
+        };
+        self.shared.with_store(forget).await.map(Option::unwrap_or_default)
+    }
+
+    async fn fork(&self, id: &SandboxId, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        self.shared.fork(id, new, spec).await
+    }
+}
+
+impl Shared {
+    /// The image that an owner saved under this name, in use as long as the answer is kept.
+    pub(crate) async fn hold_saved(&self, owner: &Owner, name: &SavedName) -> Result<Hold> {
+        let reference = reference(owner, name)?;
+        let found = self.with_store(move |store| store.resolve(&reference).map_err(image_error)).await?.flatten();
+        found.map(Hold::new).ok_or_else(|| Error::not_found(format!("there is no saved image {name}")))
+    }
+}
+
+/// Owners may be called anything, and images may not.
+fn place_of(owner: &Owner) -> String {
+    Digest::of(owner.as_str().as_bytes()).digits().chars().take(32).collect()
+}
+
+fn reference(owner: &Owner, name: &SavedName) -> Result<Reference> {
+    format!("{REGISTRY}/{}/{name}:latest", place_of(owner)).parse().map_err(image_error)
+}
+
+fn name_image(layer: &NewLayer, base: &Base, owner: &Owner, name: &SavedName) -> Result<SavedImage> {
+    let (limits, writing) = (ImageLimits::default(), &layer.writing);
+    let (config, layers) = with_layer(base, layer)?;
+    let image = writing.assemble(config, layers, &limits).map_err(image_error)?;
+    writing.unpack_all(&image, &limits, &CancellationToken::new()).map_err(image_error)?;
+    let named = writing.name(&reference(owner, name)?, &image).map_err(image_error)?;
+    described(writing.store(), name.clone(), &named)
+}
+
+/// All that the base says of itself stays, and the layer lies on top of its own.
+fn with_layer(base: &Base, layer: &NewLayer) -> Result<(ImageConfig, Vec<Descriptor>)> {
+    let (mut config, mut layers, in_upper) = match base {
+        Base::Tree => return Err(made_from_a_tree()),
+        Base::Host => {
+            let mut config = ImageConfig::bare(Vec::new());
+            config.config.labels.insert(BASE_LABEL.to_owned(), HOST_BASE.to_owned());
+            (config, Vec::new(), 0)
+        }
+        Base::Image { manifest, in_upper } => {
+            let (manifest, config) = layer.writing.store().describe(manifest).map_err(image_error)?;
+            (config, manifest.layers, *in_upper)
+        }
+    };
+    let own = own_layers(&config).saturating_sub(in_upper) + 1;
+    layers.truncate(layers.len().saturating_sub(in_upper));
+    layers.push(layer.descriptor.clone());
+    let diff_ids = &mut config.rootfs.diff_ids;
+    diff_ids.truncate(diff_ids.len().saturating_sub(in_upper));
+    diff_ids.push(layer.descriptor.digest);
+    config.history.truncate(config.history.len().saturating_sub(in_upper));
+    config.history.push(json!({"created_by": "sandpen save"}));
+    config.created = None;
+    config.config.labels.insert(LAYERS_LABEL.to_owned(), own.to_string());
+    config.config.labels.insert(LEFT_OUT_LABEL.to_owned(), layer.left_out.to_string());
+    Ok((config, layers))
+}
+
+fn made_from_a_tree() -> Error {
+    Error::unsupported("a sandbox that was made from a directory or an archive cannot be saved")
+        .with_hint("import the archive as an image, and make sandboxes from that")
+}
+
+fn described(store: &Store, name: SavedName, named: &Named) -> Result<SavedImage> {
+    let (manifest, config) = store.describe(&named.manifest).map_err(image_error)?;
+    let left_out = config.config.labels.get(LEFT_OUT_LABEL).and_then(|number| number.parse().ok());
+    Ok(SavedImage {
+        name,
+        digest: named.manifest.digest.qualified(),
+        bytes: manifest.layers.last().map_or(0, |layer| layer.size),
+        saved_at: SystemTime::UNIX_EPOCH + Duration::from_secs(named.added),
+        left_out: left_out.unwrap_or(0),
+    })
+}
