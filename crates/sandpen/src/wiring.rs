@@ -6,7 +6,7 @@ use std::sync::Arc;
 use egress::{Gateway, GatewaySettings, SecretSource, SecretsFile};
 use engine_native::{NativeConfig, NativeEngine, Reopen};
 use sandbox::{
-    Engine, Error, EventBus, HostRule, InstanceId, Limits, PackageSettings, Ports, Recovery, Result, Runners,
+    Engine, Error, EventBus, HostRule, InstanceId, Limits, PackageSettings, Ports, Powers, Recovery, Result, Runners,
     SandboxService, SecretName, ServiceSettings,
 };
 use tools::{Ceiling, Policy, Secret};
@@ -171,10 +171,11 @@ pub async fn service_with_spares(config: &Config, spares: usize) -> Result<Sandb
 
 async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recovery) -> Result<SandboxService> {
     let instance = InstanceId::random()?;
-    let engine = engine(config, outlet, &instance, spares, recovery).await?;
+    let (engine, powers) = engine(config, outlet, &instance, spares, recovery).await?;
     let mut settings = ServiceSettings::new(config.state_dir()?, instance);
     settings.recovery = recovery;
     settings.events = outlet.events.clone();
+    settings.powers = powers;
     settings.passed_through = config.sandbox.passed_through().map(str::to_owned).collect();
     settings.runners = overlaid(config, settings.runners)?;
     settings.packages = Some(package_settings(config, outlet)?);
@@ -201,7 +202,7 @@ async fn engine(
     instance: &InstanceId,
     spares: usize,
     recovery: Recovery,
-) -> Result<Arc<dyn Engine>> {
+) -> Result<(Arc<dyn Engine>, Powers)> {
     match config.engine {
         EngineChoice::Native => {
             let gateway = Arc::clone(&outlet.gateway);
@@ -214,7 +215,9 @@ async fn engine(
                 },
                 ..NativeConfig::new(config.state_dir()?.to_owned(), instance.clone(), gateway)
             };
-            Ok(Arc::new(NativeEngine::start(native).await?))
+            let engine = Arc::new(NativeEngine::start(native).await?);
+            let powers = Powers { snapshots: Some(engine.clone()), checkpoints: None, trees: Some(engine.clone()) };
+            Ok((engine, powers))
         }
         EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => {
             Err(Error::unsupported(format!("the {} engine is not in this version", config.engine.as_str()))
