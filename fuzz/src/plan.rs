@@ -60,6 +60,9 @@ pub fn plan(data: &[u8]) {
         walls: &walls,
         single_id: shape & 8 == 8,
         socket: PathBuf::from("/socket"),
+        inheritance: None,
+        held: Default::default(),
+        groups: None,
     };
     let plan = inside::plan(&request);
     assert_eq!(plan, inside::plan(&request), "the same request gives another plan");

@@ -14,21 +14,30 @@ use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
 use crate::client::{Asked, AskedSockets, Fate, Launcher};
 use crate::engine::Shared;
+use crate::history::History;
 use crate::jail::Failure;
 use crate::launcher::Wanted;
 use crate::layout::Prepared;
 use crate::live::{Description, Live};
-use crate::plan::{self, Request};
+use crate::plan::{self, Inheritance, Request};
 use crate::pool::Kind;
 use crate::skeleton::RootLayout;
-use crate::wire::FromInit;
-use crate::{image, places, record, role};
+use crate::wire::{FromInit, ToInit};
+use crate::{places, record, role};
 
 /// Whoever just got a sandbox is about to start something in it, and goes first.
 const FILL_AFTER: Duration = Duration::from_millis(4);
 
+/// Files of another sandbox that a new one begins with.
+pub(crate) struct Legacy<'a> {
+    pub from: &'a Live,
+    pub inheritance: Inheritance,
+    pub history: History,
+}
+
 impl Shared {
-    pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+    /// What must hold before anything of a sandbox is made.
+    pub(crate) fn check_new(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         self.walls()?;
         spec.limits.check()?;
         self.check_role(spec)?;
@@ -37,18 +46,20 @@ impl Shared {
         if self.knows(id) || recorded {
             return Err(exists());
         }
-        let mut pass = self.prepare(id, spec)?;
+        Ok(())
+    }
+
+    pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        self.check_new(id, spec)?;
         let root = self.layout(spec).await?;
-        if let Some(pass) = &mut pass {
-            pass.environment = image::trusted_roots(&root.layout)?.overlaid_by(&pass.environment);
-        }
+        let pass = self.pass(id, spec, &root.layout)?;
         let kind = Kind::of(spec, &root);
         let live = match kind.as_ref().and_then(|kind| self.pool.take(kind)) {
             Some(spare) => {
                 let environment = environment(&root.layout, spec, pass.as_ref())?;
                 self.assign(spare, id, spec, environment, pass.as_ref()).await?
             }
-            None => self.make(id, spec, &root, pass.as_ref()).await?,
+            None => self.make(id, spec, &root, pass.as_ref(), None).await?,
         };
         self.keep(Arc::new(live));
         if let Some(kind) = kind.filter(|kind| self.pool.wants(kind)) {
@@ -83,7 +94,7 @@ impl Shared {
             tokio::time::sleep(FILL_AFTER).await;
             while let Some(shared) = shared.upgrade() {
                 let made = match SandboxId::random() {
-                    Ok(id) => shared.make(&id, &spec, &root, None).await,
+                    Ok(id) => shared.make(&id, &spec, &root, None, None).await,
                     Err(error) => Err(error),
                 };
                 match made {
@@ -101,7 +112,14 @@ impl Shared {
         });
     }
 
-    async fn make(&self, id: &SandboxId, spec: &SandboxSpec, root: &Prepared, pass: Option<&Pass>) -> Result<Live> {
+    pub(crate) async fn make(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        root: &Prepared,
+        pass: Option<&Pass>,
+        legacy: Option<&Legacy<'_>>,
+    ) -> Result<Live> {
         let walls = self.walls()?.clone();
         let socket = self.places.sockets.join(id.as_str());
         let instance = self.config.instance.as_str();
@@ -115,6 +133,9 @@ impl Shared {
             walls: &walls,
             single_id: self.host.pool.is_none(),
             socket: socket.clone(),
+            inheritance: legacy.map(|legacy| legacy.inheritance),
+            held: legacy.map(|legacy| legacy.history.held()).unwrap_or_default(),
+            groups: None,
         });
         let persistent = spec.persistence == Persistence::Persistent;
         let description = Description {
@@ -131,8 +152,12 @@ impl Shared {
             socket: persistent.then_some(socket),
             network: spec.network.clone(),
             secrets: spec.secrets.clone(),
+            private_hosts: spec.private_hosts.clone(),
             base: Some(root.base.clone()),
             keepsake: pass.and_then(|pass| pass.keepsake.clone()),
+            idle: spec.lifetime.idle,
+            root: Some(root.layout.clone()),
+            history: legacy.map(|legacy| legacy.history.clone()).unwrap_or_default(),
         };
         if persistent {
             record::write(&self.places.records, &description).map_err(not_recorded)?;
@@ -141,8 +166,11 @@ impl Shared {
         let mut undo = Undo { shared: self, launcher: &launcher, id, armed: true, persistent };
         let meter = Meter::new(&places, instance, id.as_str());
         let wanted = if pass.is_some() { Wanted::SandboxAndSockets } else { Wanted::Sandbox };
-        let holds: Vec<_> = root.holds.iter().map(|held| held.hold()).collect();
-        let asked = launcher.create(plan, wanted, &holds).await.map_err(unavailable)?;
+        let given: Vec<_> = match legacy {
+            Some(legacy) => vec![legacy.from.process()],
+            None => root.holds.iter().map(|held| held.hold()).collect(),
+        };
+        let asked = launcher.create(plan, wanted, &given).await.map_err(unavailable)?;
         let (live, sockets) = self.build(asked, description, meter).await?;
         if let (Some(pass), Some(sockets)) = (pass, sockets) {
             self.let_out(&live, pass, sockets).await?;
@@ -151,7 +179,7 @@ impl Shared {
         Ok(live)
     }
 
-    async fn build(
+    pub(crate) async fn build(
         &self,
         Asked { started, mut fate, sockets }: Asked,
         description: Description,
@@ -189,20 +217,28 @@ impl Shared {
         let unreadable = |cause: std::io::Error| {
             Error::internal(format!("the record of sandbox {id} cannot be read")).with_cause(cause)
         };
-        let Some(description) = record::read(&self.places.records, id).map_err(unreadable)? else { return Ok(None) };
-        let socket = description.socket.clone().unwrap_or_default();
-        let opened = connect(&socket).and_then(|channel| {
-            let process = peer(&channel)?;
-            Ok((Channel::new(channel)?, process))
-        });
-        let ready = match opened {
-            Err(_) => None,
-            Ok((channel, process)) => match channel.receive::<FromInit>().await {
-                Ok(Some((FromInit::Ready, _))) => Some((channel, process)),
-                _ => None,
-            },
-        };
-        let Some((channel, process)) = ready else {
+        let read = || record::read_both(&self.places.records, id).map_err(unreadable);
+        loop {
+            let Some((description, successor)) = read()? else { return Ok(None) };
+            if let Some(successor) = successor
+                && let Some(live) = self.find(&successor).await
+                && matches!(live.ask(&ToInit::Stay).await, Ok(FromInit::Staying))
+            {
+                // Whoever made it has ended before it could end the other, or is about to do just this.
+                if let Ok(old) = connect(&description.socket.unwrap_or_default()).and_then(|channel| peer(&channel)) {
+                    let _ = rustix::process::pidfd_send_signal(&old, rustix::process::Signal::KILL);
+                }
+                record::write(&self.places.records, &successor).map_err(unreadable)?;
+                return Ok(Some(live));
+            }
+            if let Some(live) = self.find(&description).await {
+                return Ok(Some(live));
+            }
+            // Somebody may have put another in its place while we waited for it.
+            if read()?.is_some_and(|(found, _)| found.socket != description.socket) {
+                continue;
+            }
+            let socket = description.socket.clone().unwrap_or_default();
             // Another process may be about to make it: its launcher binds the socket after the record is written.
             if socket.exists() || !recently_written(&self.places.records, id) {
                 places::clear_groups(&description.groups);
@@ -210,9 +246,21 @@ impl Shared {
                 let _ = record::remove(&self.places.records, id);
             }
             return Ok(None);
-        };
-        let meter = Meter::from_groups(&self.host.places, &description.groups);
-        Ok(Some(Live::new(description, meter, channel, process, None).map_err(unreadable)?))
+        }
+    }
+
+    /// One that listens where its record says.
+    async fn find(&self, description: &Description) -> Option<Live> {
+        let channel = connect(description.socket.as_deref()?).ok()?;
+        let process = peer(&channel).ok()?;
+        let channel = Channel::new(channel).ok()?;
+        match channel.receive::<FromInit>().await {
+            Ok(Some((FromInit::Ready, _))) => {
+                let meter = Meter::from_groups(&self.host.places, &description.groups);
+                Live::new(description.clone(), meter, channel, process, None).ok()
+            }
+            _ => None,
+        }
     }
 }
 
@@ -251,7 +299,10 @@ impl Drop for Undo<'_> {
 }
 
 /// Controllers of layers that are to be missing are not used.
-fn usable(places: &[cgroup::Place], walls: &std::collections::BTreeSet<sandbox::Layer>) -> Vec<cgroup::Place> {
+pub(crate) fn usable(
+    places: &[cgroup::Place],
+    walls: &std::collections::BTreeSet<sandbox::Layer>,
+) -> Vec<cgroup::Place> {
     use cgroup::Controller;
     use sandbox::Layer;
     let wanted = |controller| match controller {

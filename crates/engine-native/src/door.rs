@@ -7,12 +7,14 @@ use crate::client::AskedSockets;
 use crate::create::{from_failure, unavailable};
 use crate::engine::Shared;
 use crate::files;
-use crate::live::Live;
+use crate::image;
+use crate::live::{Description, Live};
 use crate::plan;
+use crate::skeleton::RootLayout;
 
 impl Shared {
     /// Check what a sandbox asks for before anything of it is made. `None`: it has no network.
-    pub(crate) fn prepare(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Option<Pass>> {
+    fn prepare(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Option<Pass>> {
         if spec.network.is_none() {
             return match spec.secrets.first() {
                 None => Ok(None),
@@ -34,6 +36,15 @@ impl Shared {
             secrets: spec.secrets.clone(),
         };
         self.config.gateway.prepare(grant, None).map(Some)
+    }
+
+    /// The same, with what its root adds to the environment.
+    pub(crate) fn pass(&self, id: &SandboxId, spec: &SandboxSpec, root: &RootLayout) -> Result<Option<Pass>> {
+        let mut pass = self.prepare(id, spec)?;
+        if let Some(pass) = &mut pass {
+            pass.environment = image::trusted_roots(root)?.overlaid_by(&pass.environment);
+        }
+        Ok(pass)
     }
 
     /// Let a sandbox out that nobody uses yet: its files are put inside while its sockets are made.
@@ -59,19 +70,22 @@ impl Shared {
             return Ok(None);
         }
         let opened = live.door.get_or_try_init(|| async {
-            let grant = Grant {
-                id: description.id.clone(),
-                owner: description.owner.clone(),
-                network: description.network.clone(),
-                // What has some ends with the process that made it.
-                private_hosts: Vec::new(),
-                secrets: description.secrets.clone(),
-            };
-            let pass = self.config.gateway.prepare(grant, description.keepsake.as_deref())?;
+            let pass = self.config.gateway.prepare(grant(description), description.keepsake.as_deref())?;
             let sockets = receive(self.ask_for_sockets(live).await?).await?;
             self.config.gateway.open(&pass, sockets)
         });
         opened.await.map(Some)
+    }
+}
+
+/// What a sandbox that runs was given.
+pub(crate) fn grant(description: &Description) -> Grant {
+    Grant {
+        id: description.id.clone(),
+        owner: description.owner.clone(),
+        network: description.network.clone(),
+        private_hosts: description.private_hosts.clone(),
+        secrets: description.secrets.clone(),
     }
 }
 

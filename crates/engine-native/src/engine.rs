@@ -13,6 +13,7 @@ use sandbox::{
     Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, InstanceId, IsolationReport, Layer,
     Network, NetworkUsage, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
 };
+use tokio::sync::OwnedRwLockReadGuard;
 
 use crate::client::Launcher;
 use crate::collect::Collector;
@@ -189,21 +190,59 @@ impl Shared {
 
     /// A sandbox that runs: one of ours, or a persistent one that another process made.
     pub(crate) async fn live(&self, id: &SandboxId) -> Result<Arc<Live>> {
-        let known = self.sandboxes().get(id).cloned();
-        if let Some(live) = known {
+        loop {
+            let known = self.sandboxes().get(id).cloned();
+            let Some(live) = known else { break };
             if !live.has_ended() {
                 return Ok(live);
             }
-            self.forget(&live).await;
-            return Err(not_found(id));
+            if !self.is_current(&live) {
+                continue;
+            }
+            if !self.has_moved(&live) {
+                self.forget(&live).await;
+                return Err(not_found(id));
+            }
+            self.drop_known(&live);
         }
         let live = Arc::new(self.reconnect(id).await?.ok_or_else(|| not_found(id))?);
         Ok(self.sandboxes().entry(id.clone()).or_insert(live).clone())
     }
 
+    /// A sandbox in which something may be started as long as the second value is kept: nobody restarts it meanwhile.
+    pub(crate) async fn enter(&self, id: &SandboxId) -> Result<(Arc<Live>, OwnedRwLockReadGuard<()>)> {
+        loop {
+            let live = self.live(id).await?;
+            let inside = live.entrance.clone().read_owned().await;
+            // It may have been restarted while we waited.
+            if self.is_current(&live) {
+                return Ok((live, inside));
+            }
+        }
+    }
+
+    /// Whether this is the one that the sandbox's id stands for, and not one that another has taken the place of.
+    pub(crate) fn is_current(&self, live: &Arc<Live>) -> bool {
+        self.sandboxes().get(live.id()).is_some_and(|current| Arc::ptr_eq(current, live))
+    }
+
+    /// Whether another process has put a successor in its place.
+    fn has_moved(&self, live: &Live) -> bool {
+        let recorded =
+            live.description.socket.as_ref().and_then(|_| record::read(&self.places.records, live.id()).ok());
+        recorded.flatten().is_some_and(|found| found.socket != live.description.socket)
+    }
+
+    fn drop_known(&self, live: &Arc<Live>) {
+        let mut sandboxes = self.sandboxes();
+        if sandboxes.get(live.id()).is_some_and(|current| Arc::ptr_eq(current, live)) {
+            sandboxes.remove(live.id());
+        }
+    }
+
     /// Remove every trace of a sandbox that has ended.
-    async fn forget(&self, live: &Live) {
-        self.sandboxes().remove(live.id());
+    async fn forget(&self, live: &Arc<Live>) {
+        self.drop_known(live);
         if live.cleared_by_launcher().await && live.description.persistence == Persistence::Ephemeral {
             return;
         }
@@ -235,15 +274,20 @@ impl Engine for NativeEngine {
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<()> {
-        match self.shared.live(id).await {
-            Ok(live) => {
+        loop {
+            let live = match self.shared.live(id).await {
+                Ok(live) => live,
+                Err(error) if error.kind() == sandbox::ErrorKind::NotFound => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            let _changing = live.changing.clone().lock_owned().await;
+            // While we waited it may have been restarted.
+            if self.shared.is_current(&live) {
                 live.kill();
                 live.ended().await;
                 self.shared.forget(&live).await;
-                Ok(())
+                return Ok(());
             }
-            Err(error) if error.kind() == sandbox::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
         }
     }
 
@@ -280,13 +324,14 @@ impl Engine for NativeEngine {
     }
 
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {
-        let live = self.shared.live(id).await?;
+        let (live, _inside) = self.shared.enter(id).await?;
         self.shared.door(&live).await?;
         process::start(live, request).await
     }
 
     async fn logs(&self, id: &SandboxId) -> Result<Vec<ExecLog>> {
-        process::logs(&*self.shared.live(id).await?).await
+        let (live, _inside) = self.shared.enter(id).await?;
+        process::logs(&live).await
     }
 
     fn files(&self, id: &SandboxId) -> Box<dyn Files> {
@@ -294,10 +339,15 @@ impl Engine for NativeEngine {
     }
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
-        let live = self.shared.live(id).await?;
+        let (live, _inside) = self.shared.enter(id).await?;
+        let frozen = live.history().held().bytes;
         let (disk, helpers, quiet) = match live.ask(&ToInit::Measure).await? {
-            FromInit::Measured { disk, helpers, quiet_milliseconds } => (Some(disk), helpers, quiet_milliseconds),
-            FromInit::Ready | FromInit::DeadlineSet => (None, 0, None),
+            FromInit::Measured { disk, helpers, quiet_milliseconds } => {
+                (Some(disk + frozen), helpers, quiet_milliseconds)
+            }
+            FromInit::Ready | FromInit::DeadlineSet | FromInit::Frozen { .. } | FromInit::Busy | FromInit::Staying => {
+                (None, 0, None)
+            }
         };
         let meter = &live.meter;
         Ok(Usage {
@@ -324,7 +374,7 @@ impl Engine for NativeEngine {
 
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {
         let milliseconds = from_now.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2));
-        let live = self.shared.live(id).await?;
+        let (live, _inside) = self.shared.enter(id).await?;
         live.ask(&ToInit::SetDeadline { milliseconds }).await.map(drop)
     }
 }

@@ -37,7 +37,8 @@ struct Operation {
 
 impl NativeFiles {
     async fn begin(&self, path: &GuestPath, message: FileOperation, pipe: Option<OwnedFd>) -> Result<Operation> {
-        let live = self.shared.live(&self.id).await?;
+        // What is sent before a freeze is done before it.
+        let (live, _inside) = self.shared.enter(&self.id).await?;
         let (channel, theirs) = Channel::pair().map_err(no_channel)?;
         let given: Vec<_> = [theirs.as_fd()].into_iter().chain(pipe.iter().map(AsFd::as_fd)).collect();
         let sent = live.channel.send(&ToInit::Work(Work::File(message)), &given).await;

@@ -106,9 +106,10 @@ pub struct RootTree {
 }
 
 /// A file or directory of the host that is seen in the sandbox, read-only, with what is mounted below it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Bind {
     pub source: PathBuf,
+    #[serde(with = "recorded_path")]
     pub target: GuestPath,
 }
 
@@ -124,6 +125,21 @@ pub struct SyntheticFile {
     pub path: GuestPath,
     pub contents: Vec<u8>,
     pub mode: u32,
+}
+
+/// Paths of the domain in records of ours.
+mod recorded_path {
+    use sandbox::GuestPath;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    pub fn serialize<S: Serializer>(path: &GuestPath, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&path.to_string_lossy())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<GuestPath, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        GuestPath::resolve(&GuestPath::root(), text.as_bytes()).map_err(de::Error::custom)
+    }
 }
 
 /// Text is UTF-8 in every image; a program that finds no such locale falls back to `C`.

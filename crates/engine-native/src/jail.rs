@@ -10,6 +10,7 @@
 //! - Walls that could keep us from building others come last, and the filter that allows only harmless calls must still
 //!   allow the two that follow it: dropping capabilities and starting process 1.
 
+mod inherit;
 mod mounts;
 mod privileges;
 
@@ -25,10 +26,10 @@ use crate::launcher::Program;
 use crate::plan::{Identity, Init, Plan, Resource, Rights};
 use crate::seccomp;
 use crate::syscall;
-use crate::wire::{INIT_CHANNEL, INIT_HOLDS, INIT_LOCK, INIT_SCRATCH, MAX_DESCRIPTORS};
+use crate::wire::{INIT_CHANNEL, INIT_FROZEN, INIT_HOLDS, INIT_LOCK, INIT_SCRATCH, MOST_FROZEN};
 
 /// Above all fixed numbers.
-const ASIDE: i32 = INIT_HOLDS + MAX_DESCRIPTORS as i32;
+const ASIDE: i32 = INIT_FROZEN + MOST_FROZEN as i32;
 
 type Step = fn(&mut Jail) -> Result<(), StepError>;
 
@@ -39,6 +40,7 @@ const STEPS: &[(&str, Step)] = &[
     ("kernel-objects", Jail::kernel_objects),
     ("private-mounts", Jail::private_mounts),
     ("open-sources", Jail::open_sources),
+    ("open-frozen", Jail::open_frozen),
     ("become-root", Jail::become_root),
     ("writable-layer", Jail::writable_layer),
     ("fill-layer", Jail::fill_layer),
@@ -70,6 +72,7 @@ pub struct Failure {
     pub subject: String,
 }
 
+pub use inherit::{Inherited, Inheriting, Raw};
 pub(crate) use mounts::open_sources;
 
 #[derive(Debug)]
@@ -121,6 +124,8 @@ pub struct Held {
     /// What keeps the image and the trees that are attached.
     pub holds: Vec<OwnedFd>,
     pub init: Program,
+    /// What it has from another sandbox.
+    pub inherited: Option<Inheriting>,
 }
 
 pub(crate) struct Jail {
@@ -134,13 +139,22 @@ pub(crate) struct Jail {
     /// The same, for process 1 to hold.
     kept_scratch: Option<OwnedFd>,
     root: Option<OwnedFd>,
+    inherited: Option<Inherited>,
 }
 
 /// Build the sandbox and become its process 1. Returns only when a step fails.
 pub fn enter(plan: &Plan, held: Held) -> Failure {
     let plan = plan.clone();
-    let (sources, fill) = (Vec::new(), Vec::new());
-    let mut jail = Jail { plan, held, sources, fill, scratch: None, kept_scratch: None, root: None };
+    let mut jail = Jail {
+        plan,
+        held,
+        sources: Vec::new(),
+        fill: Vec::new(),
+        scratch: None,
+        kept_scratch: None,
+        root: None,
+        inherited: None,
+    };
     for (name, step) in STEPS {
         crate::crash::here(name);
         if let Err(error) = step(&mut jail) {
@@ -247,15 +261,21 @@ impl Jail {
         rustix::stdio::dup2_stderr(&null)?;
         // First out of the way of the fixed numbers, then onto them.
         let aside = |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, ASIDE);
+        let several = |descriptors: &[&OwnedFd]| {
+            descriptors.iter().map(|descriptor| aside(descriptor)).collect::<rustix::io::Result<Vec<_>>>()
+        };
         let channel = aside(&self.held.channel)?;
         let lock = self.held.lock.as_ref().map(aside).transpose()?;
         let scratch = self.kept_scratch.as_ref().map(aside).transpose()?;
-        let holds = self.held.holds.iter().map(aside).collect::<rustix::io::Result<Vec<_>>>()?;
+        let holds = several(&self.held.holds.iter().collect::<Vec<_>>())?;
+        let layers = self.inherited.iter().flat_map(|inherited| &inherited.layers);
+        let frozen = several(&layers.map(|layer| &layer.kept).collect::<Vec<_>>())?;
         self.held.init.descriptor = aside(&self.held.init.descriptor)?;
         syscall::close_on_exec_from(INIT_CHANNEL)?;
         let fixed = [(Some(channel), INIT_CHANNEL), (lock, INIT_LOCK), (scratch, INIT_SCRATCH)];
-        let holds = holds.into_iter().zip(INIT_HOLDS..).map(|(hold, number)| (Some(hold), number));
-        for (held, number) in fixed.into_iter().chain(holds) {
+        let rows = [(holds, INIT_HOLDS), (frozen, INIT_FROZEN)];
+        let rows = rows.into_iter().flat_map(|(row, first)| row.into_iter().map(Some).zip(first..));
+        for (held, number) in fixed.into_iter().chain(rows) {
             if let Some(held) = held {
                 syscall::place_descriptor(held.as_fd(), number)?;
             }
@@ -300,8 +320,9 @@ impl Jail {
         argv.push(role.to_owned());
         match &self.plan.init {
             Init::Attached => argv.push("attached".to_owned()),
-            Init::Listening { idle_milliseconds, .. } => {
-                argv.extend(["listening".to_owned(), idle_milliseconds.to_string()]);
+            Init::Listening { idle_milliseconds, on_trial, .. } => {
+                let word = if *on_trial { "on-trial" } else { "listening" };
+                argv.extend([word.to_owned(), idle_milliseconds.to_string()]);
             }
         }
         // Asked for by tests, and understood only by what was built for them.

@@ -6,6 +6,7 @@
 //! channel closes, however that came about.
 
 mod create;
+mod inherit;
 mod listen;
 mod pack;
 mod program;
@@ -46,7 +47,8 @@ pub fn steps() -> impl Iterator<Item = &'static str> {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToLauncher {
     Configure(Configuration),
-    /// With descriptors that keep the image and what is attached, where they have to be kept.
+    /// With descriptors: those that keep the image and what is attached, where they have to be kept; or, for one that
+    /// inherits, process 1 of the sandbox that it inherits from.
     Create {
         plan: Box<Plan>,
         wanted: Wanted,
@@ -316,7 +318,7 @@ impl Launcher {
         }
         match wire::receive::<ToLauncher>(self.channel.as_fd())? {
             None => return Ok(false),
-            Some((ToLauncher::Create { plan, wanted }, holds)) => self.create(&plan, wanted, holds),
+            Some((ToLauncher::Create { plan, wanted }, given)) => self.create(&plan, wanted, given),
             Some((ToLauncher::Listen { id, namespaces }, descriptors)) => match descriptors.into_iter().next() {
                 Some(process) => self.listen(id, Way::Process { process, namespaces }),
                 None => return Err(io::ErrorKind::InvalidData.into()),
@@ -351,7 +353,11 @@ impl Launcher {
             if let Some(helper) = self.helpers.remove(&reaped.pid) {
                 self.collect_helper(helper, reaped.status);
             }
-            if let Some(sandbox) = self.sandboxes.remove(&reaped.pid) {
+            if let Some(mut sandbox) = self.sandboxes.remove(&reaped.pid) {
+                // A successor is in them.
+                if self.sandboxes.values().any(|other| other.groups == sandbox.groups) {
+                    sandbox.groups.clear();
+                }
                 let message = sandbox.clear_away();
                 self.tell(&message, &[]);
             }

@@ -18,6 +18,7 @@
 mod base;
 mod cgroup;
 mod channel;
+mod checkpoint;
 mod client;
 mod collect;
 mod crash;
@@ -26,6 +27,7 @@ mod door;
 mod engine;
 mod files;
 mod fork;
+mod history;
 pub mod host;
 mod ids;
 mod image;
@@ -41,6 +43,7 @@ mod plan;
 mod pool;
 mod process;
 mod record;
+mod restart;
 mod role;
 mod saved;
 pub mod seccomp;
@@ -55,6 +58,11 @@ pub use launcher::start_ahead as start_launcher_ahead;
 /// The named steps of making and ending a sandbox, in order.
 pub fn steps() -> Vec<&'static str> {
     launcher::steps().chain(jail::steps()).chain(["clear-groups", "report-end"]).collect()
+}
+
+/// Those of the server when it puts another process 1 into a sandbox.
+pub fn restart_steps() -> &'static [&'static str] {
+    restart::STEPS
 }
 
 /// The inside, for fuzz targets.

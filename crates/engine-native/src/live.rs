@@ -4,20 +4,24 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use egress::Door;
 use rustix::process::Signal;
 use sandbox::{
-    Environment, Error, GuestPath, Layer, Limits, Network, Owner, Persistence, Result, Role, SandboxId, SandboxName,
-    SandboxSpec, SecretName,
+    Environment, Error, GuestPath, HostRule, Layer, Limits, Network, Owner, Persistence, Result, Role, SandboxId,
+    SandboxName, SandboxSpec, SecretName,
 };
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{OnceCell, watch};
+use tokio::sync::{OnceCell, RwLock, watch};
 
 use crate::base::Base;
 use crate::cgroup::Meter;
 use crate::channel::Channel;
 use crate::client::Fate;
+use crate::history::History;
+use crate::skeleton::RootLayout;
 use crate::syscall;
 use crate::wire::{FromInit, ToInit};
 
@@ -39,10 +43,18 @@ pub struct Description {
     pub socket: Option<PathBuf>,
     pub network: Network,
     pub secrets: BTreeSet<SecretName>,
+    /// What has some ends with the process that made it.
+    pub private_hosts: Vec<HostRule>,
     /// `None` in records of versions that did not know.
     pub base: Option<Base>,
     /// What the gateway of the next process needs.
     pub keepsake: Option<String>,
+    /// For how long a persistent one may be unused.
+    pub idle: Duration,
+    /// What it was built from, so that it can be built again. `None` in records of versions that did not know.
+    pub root: Option<RootLayout>,
+    /// At the moment when it was made or found; [`Live::history`] knows better.
+    pub history: History,
 }
 
 #[derive(Debug)]
@@ -59,6 +71,12 @@ pub struct Live {
     /// Its way out, while this process serves it. Empty for one without a network, and for one that another process
     /// made and that nobody here has used yet.
     pub door: OnceCell<Door>,
+    history: Mutex<History>,
+    /// Held by whoever starts something in it, and alone by whoever puts another process 1 in the place of this one. The
+    /// successor has the same.
+    pub entrance: Arc<RwLock<()>>,
+    /// Held by whoever ends it or replaces its process 1.
+    pub changing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Live {
@@ -70,6 +88,7 @@ impl Live {
         fate: Option<watch::Receiver<Fate>>,
     ) -> io::Result<Self> {
         let process = syscall::watch_readable(process)?;
+        let history = Mutex::new(description.history.clone());
         Ok(Self {
             description,
             meter,
@@ -78,7 +97,25 @@ impl Live {
             fate,
             asking: tokio::sync::Mutex::new(()),
             door: OnceCell::new(),
+            history,
+            entrance: Arc::default(),
+            changing: Arc::default(),
         })
+    }
+
+    /// Put it in the place of another: whoever waits for that one goes on here.
+    pub fn in_place_of(mut self, other: &Self) -> Self {
+        self.entrance = other.entrance.clone();
+        self.changing = other.changing.clone();
+        self
+    }
+
+    pub fn history(&self) -> History {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn set_history(&self, history: History) {
+        *self.history.lock().unwrap_or_else(PoisonError::into_inner) = history;
     }
 
     /// A spare becomes somebody's.

@@ -29,6 +29,8 @@ pub struct Plan {
     /// change to the sandbox's ids, because a directory on the way to one may be closed to those.
     pub sources: Vec<PathBuf>,
     pub root: Root,
+    /// What it has from another sandbox.
+    pub inheritance: Option<Inheritance>,
     pub scratch: Scratch,
     /// Those of the writable layer that are there from the start.
     pub directories: Vec<Directory>,
@@ -72,6 +74,37 @@ pub enum Root {
     ReadOnly { source: usize },
     /// Trees on top of each other, the first one on top, and a writable layer above them.
     Overlay { sources: Vec<usize> },
+}
+
+/// Files of another sandbox that lie over those of the image. Whoever asks for the sandbox says which one that is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inheritance {
+    pub heir: Heir,
+    /// How many of its frozen layers, from the lowest on.
+    pub layers: usize,
+    /// Whether its writable layer, as it is now, is frozen and lies over them.
+    pub freeze: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Heir {
+    /// The same sandbox with a new process 1: has its ids, groups and logs as well.
+    Successor,
+    /// Another sandbox, with ids of its own.
+    Fork,
+}
+
+impl Inheritance {
+    pub fn count(self) -> usize {
+        self.layers + usize::from(self.freeze)
+    }
+}
+
+/// What frozen layers hold, which counts against the limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    pub bytes: u64,
+    pub inodes: u64,
 }
 
 /// The one writable layer. In memory, so it needs no clearing away and ends with the sandbox.
@@ -144,7 +177,12 @@ pub enum Resource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Init {
     Attached,
-    Listening { socket: PathBuf, idle_milliseconds: u64 },
+    Listening {
+        socket: PathBuf,
+        idle_milliseconds: u64,
+        /// Ends with the connection of whoever made it, unless that one has said that it stays.
+        on_trial: bool,
+    },
 }
 
 /// What a plan is made from.
@@ -159,6 +197,11 @@ pub struct Request<'a> {
     pub walls: &'a BTreeSet<Layer>,
     pub single_id: bool,
     pub socket: PathBuf,
+    pub inheritance: Option<Inheritance>,
+    /// By the layers that it inherits.
+    pub held: Held,
+    /// Groups that are there already, those of the sandbox that it succeeds.
+    pub groups: Option<&'a [PathBuf]>,
 }
 
 /// Nodes that give nothing away and take nothing in.
@@ -214,14 +257,15 @@ pub fn enforced_limits(limits: &Limits) -> Limits {
 
 pub fn plan(request: &Request<'_>) -> Plan {
     let has = |layer: Layer| request.walls.contains(&layer);
-    let limits = enforced_limits(&request.spec.limits);
+    let limits = limits_left(&request.spec.limits, request.inheritance, request.held);
+    let frozen = request.inheritance.map_or(0, Inheritance::count);
     let mut sources = vec![request.root.skeleton.clone()];
     let mut source = |path: PathBuf| {
         sources.push(path);
         sources.len() - 1
     };
     let root = match &request.root.lowers[..] {
-        [] if request.spec.role == Role::Guest => Root::ReadOnly { source: 0 },
+        [] if request.spec.role == Role::Guest && frozen == 0 => Root::ReadOnly { source: 0 },
         lowers => Root::Overlay { sources: [0].into_iter().chain(lowers.iter().cloned().map(&mut source)).collect() },
     };
     let home = "/home/sandbox".to_owned();
@@ -243,11 +287,13 @@ pub fn plan(request: &Request<'_>) -> Plan {
         Role::Guest => {
             // Process 1 keeps the output of detached commands there.
             mounts.push(Mount::Private { target: "/run".to_owned() });
-            vec![
+            // Frozen layers have them, as programs left them.
+            let own = [
                 directory("/tmp", 0o1777, DirectoryOwner::Root),
                 directory(&home, 0o755, DirectoryOwner::User),
                 directory(&work_directory, 0o755, DirectoryOwner::User),
-            ]
+            ];
+            own.into_iter().filter(|_| frozen == 0).collect()
         }
         Role::Builder => Vec::new(),
     };
@@ -287,15 +333,17 @@ pub fn plan(request: &Request<'_>) -> Plan {
             Role::Guest => Rights::Nothing,
             Role::Builder => Rights::Installing,
         },
-        cgroups: cgroup::leaves(request.places, request.instance, request.id.as_str(), &limits),
+        cgroups: cgroups(request, &limits),
         sources,
         root,
+        inheritance: request.inheritance,
         scratch: Scratch {
             bytes: has(Layer::DiskLimit).then_some(limits.disk.bytes()),
             inodes: has(Layer::DiskLimit).then_some(limits.inodes),
         },
         directories,
-        fill: request.root.fill.clone(),
+        // It is in the lowest frozen layer already.
+        fill: if frozen == 0 { request.root.fill.clone() } else { Vec::new() },
         landlock: has(Layer::Landlock).then(|| Landlock { writable: writable(request, home, work_directory) }),
         mounts,
         no_new_privileges: has(Layer::NoNewPrivileges),
@@ -308,9 +356,33 @@ pub fn plan(request: &Request<'_>) -> Plan {
             Persistence::Persistent => Init::Listening {
                 socket: request.socket.clone(),
                 idle_milliseconds: request.spec.lifetime.idle.as_millis() as u64,
+                on_trial: request.inheritance.is_some_and(|inheritance| inheritance.heir == Heir::Successor),
             },
         },
     }
+}
+
+/// What is left of the limits beside files that are frozen. Those of a successor are charged to its group already.
+fn limits_left(limits: &Limits, inheritance: Option<Inheritance>, held: Held) -> Limits {
+    let whole = enforced_limits(limits);
+    let charged = inheritance.is_none_or(|inheritance| inheritance.heir == Heir::Successor);
+    let memory = whole.memory.bytes().saturating_sub(if charged { 0 } else { held.bytes });
+    Limits {
+        memory: sandbox::ByteSize::new(memory),
+        disk: sandbox::ByteSize::new(whole.disk.bytes().saturating_sub(held.bytes)),
+        inodes: whole.inodes.saturating_sub(held.inodes),
+        ..whole
+    }
+}
+
+fn cgroups(request: &Request<'_>, limits: &Limits) -> Vec<Leaf> {
+    let mut leaves = cgroup::leaves(request.places, request.instance, request.id.as_str(), limits);
+    if let Some(groups) = request.groups {
+        for (leaf, group) in leaves.iter_mut().zip(groups) {
+            leaf.directory.clone_from(group);
+        }
+    }
+    leaves
 }
 
 /// Those that a sandbox behind these walls has of its own, as `CLONE_NEW*` bits.

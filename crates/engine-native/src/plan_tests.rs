@@ -36,6 +36,9 @@ fn make(spec: &SandboxSpec, lower: Option<&str>, without: &[Layer], single_id: b
         walls: &Layer::ALL.iter().copied().filter(|layer| !without.contains(layer)).collect(),
         single_id,
         socket: PathBuf::from("/run/sandpen/sockets/sb-23456789abcdefgh"),
+        inheritance: None,
+        held: Default::default(),
+        groups: None,
     })
 }
 

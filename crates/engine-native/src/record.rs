@@ -5,12 +5,15 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sandbox::{ByteSize, Environment, GuestPath, Limits, Network, Persistence, Role, SandboxId};
 use serde::{Deserialize, Serialize};
 
 use crate::base::Base;
+use crate::history::History;
 use crate::live::Description;
+use crate::skeleton::RootLayout;
 
 const VERSION: u32 = 1;
 
@@ -37,6 +40,27 @@ struct Record {
     network: Option<NetworkRecord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     base: Option<Base>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tree: Option<TreeRecord>,
+    /// One that is about to take its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    successor: Option<SuccessorRecord>,
+}
+
+/// What it takes to build it again.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TreeRecord {
+    idle_milliseconds: u64,
+    root: RootLayout,
+    history: History,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SuccessorRecord {
+    socket: PathBuf,
+    history: History,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -49,6 +73,16 @@ struct NetworkRecord {
 
 /// Written before the sandbox is made, so that whatever dies afterwards, the next process finds its traces.
 pub fn write(directory: &Path, description: &Description) -> io::Result<()> {
+    write_with(directory, description, None)
+}
+
+/// While one is there and another is about to take its place.
+pub fn write_both(directory: &Path, description: &Description, successor: &Description) -> io::Result<()> {
+    let (socket, history) = (successor.socket.clone().unwrap_or_default(), successor.history.clone());
+    write_with(directory, description, Some(SuccessorRecord { socket, history }))
+}
+
+fn write_with(directory: &Path, description: &Description, successor: Option<SuccessorRecord>) -> io::Result<()> {
     let limits = &description.limits;
     let record = Record {
         version: VERSION,
@@ -72,6 +106,12 @@ pub fn write(directory: &Path, description: &Description) -> io::Result<()> {
             keepsake: description.keepsake.clone(),
         }),
         base: description.base.clone(),
+        tree: description.root.clone().map(|root| TreeRecord {
+            idle_milliseconds: description.idle.as_millis() as u64,
+            root,
+            history: description.history.clone(),
+        }),
+        successor,
     };
     let target = path(directory, &description.id);
     let unfinished = target.with_extension("new");
@@ -84,6 +124,11 @@ pub fn write(directory: &Path, description: &Description) -> io::Result<()> {
 }
 
 pub fn read(directory: &Path, id: &SandboxId) -> io::Result<Option<Description>> {
+    Ok(read_both(directory, id)?.map(|(description, _)| description))
+}
+
+/// And the one that was about to take its place, if there was one.
+pub fn read_both(directory: &Path, id: &SandboxId) -> io::Result<Option<(Description, Option<Description>)>> {
     match fs::read(path(directory, id)) {
         Ok(bytes) => parse(&bytes).map(Some),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -91,7 +136,7 @@ pub fn read(directory: &Path, id: &SandboxId) -> io::Result<Option<Description>>
     }
 }
 
-pub fn parse(bytes: &[u8]) -> io::Result<Description> {
+pub fn parse(bytes: &[u8]) -> io::Result<(Description, Option<Description>)> {
     let wrong = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let record: Record = serde_json::from_slice(bytes).map_err(|error| wrong(error.to_string()))?;
     if record.version != VERSION {
@@ -110,7 +155,11 @@ pub fn parse(bytes: &[u8]) -> io::Result<Description> {
             given.keepsake,
         ),
     };
-    Ok(Description {
+    let (idle, root, history) = match record.tree {
+        None => Default::default(),
+        Some(tree) => (Duration::from_millis(tree.idle_milliseconds), Some(tree.root), tree.history),
+    };
+    let description = Description {
         id: record.id.parse().map_err(domain)?,
         owner: record.owner.parse().map_err(domain)?,
         name: record.name.map(|name| name.parse()).transpose().map_err(domain)?,
@@ -136,9 +185,19 @@ pub fn parse(bytes: &[u8]) -> io::Result<Description> {
         socket: Some(record.socket),
         network,
         secrets,
+        private_hosts: Vec::new(),
         keepsake,
         base: record.base,
-    })
+        idle,
+        root,
+        history,
+    };
+    let successor = record.successor.map(|successor| Description {
+        socket: Some(successor.socket),
+        history: successor.history,
+        ..description.clone()
+    });
+    Ok((description, successor))
 }
 
 /// The ids of all records.
@@ -179,8 +238,12 @@ mod tests {
             socket: Some(PathBuf::from("/run/sandpen/sockets/sb-23456789abcdefgh")),
             network: network.parse().unwrap(),
             secrets: BTreeSet::from(["TOKEN".parse().unwrap()]),
+            private_hosts: Vec::new(),
             keepsake: Some("kept".to_owned()),
             base: None,
+            idle: Duration::from_secs(60),
+            root: None,
+            history: History::default(),
         }
     }
 

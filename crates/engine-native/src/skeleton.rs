@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sandbox::{GuestPath, Role};
+use serde::{Deserialize, Serialize};
 
 use crate::image::{Bind, Fill, RootTree, User};
 use crate::{collect, plan};
 
 /// Where the parts of a sandbox's root are on the host.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RootLayout {
     pub skeleton: PathBuf,
     /// The image's own trees, below the skeleton. The highest first.

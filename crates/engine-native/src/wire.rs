@@ -30,6 +30,10 @@ pub const INIT_SCRATCH: i32 = 5;
 /// From here on: what keeps the image and the trees that are attached, so that they are not collected while process 1
 /// lives.
 pub const INIT_HOLDS: i32 = 6;
+/// Then the frozen layers, the lowest first. Mounts like that of the writable layer, read-only.
+pub const INIT_FROZEN: i32 = INIT_HOLDS + MAX_DESCRIPTORS as i32;
+/// Each of them is a descriptor of process 1, and there are programs with a low limit on those.
+pub const MOST_FROZEN: usize = 32;
 
 /// To process 1.
 #[derive(Debug, Serialize, Deserialize)]
@@ -41,6 +45,13 @@ pub enum ToInit {
     },
     /// What only the inside can see. Answered with [`FromInit::Measured`].
     Measure,
+    /// Take no work from anybody until this connection says [`ToInit::Thaw`] or closes. Answered with
+    /// [`FromInit::Frozen`] when nothing runs any more, or with [`FromInit::Busy`].
+    Freeze,
+    /// Not answered: whoever says it may have no time to wait.
+    Thaw,
+    /// To one that was made in the place of another: outlive this connection. Answered with [`FromInit::Staying`].
+    Stay,
 }
 
 /// Something that a child of process 1 does, with descriptors: a channel for this piece of work comes first.
@@ -67,6 +78,17 @@ pub enum FromInit {
         /// Since the last command and all that it left behind ended; `None` while one runs, and before the first.
         quiet_milliseconds: Option<u64>,
     },
+    Frozen {
+        /// What the writable layer holds.
+        bytes: u64,
+        inodes: u64,
+        /// It holds as much as it did when process 1 started: nothing was made in it.
+        untouched: bool,
+        deadline_milliseconds: Option<u64>,
+    },
+    /// A command runs, or one left something running, or a file is being written.
+    Busy,
+    Staying,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

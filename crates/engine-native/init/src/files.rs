@@ -84,13 +84,19 @@ fn serve(operation: FileOperation, channel: &OwnedFd, pipe: Option<OwnedFd>) -> 
     }
 }
 
-/// What the writable layer holds, for usage reports.
-pub fn used_bytes() -> u64 {
-    let place = match identity::role() {
-        identity::Role::Guest => "/run",
-        identity::Role::Builder => "/",
+/// What the writable layer holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    pub bytes: u64,
+    pub inodes: u64,
+}
+
+pub fn used(scratch: Option<&OwnedFd>) -> Used {
+    let used = |layer: rustix::fs::StatFs| Used {
+        bytes: layer.f_blocks.saturating_sub(layer.f_bfree) * layer.f_bsize as u64,
+        inodes: layer.f_files.saturating_sub(layer.f_ffree),
     };
-    rustix::fs::statfs(place).map_or(0, |layer| (layer.f_blocks - layer.f_bfree) * layer.f_bsize as u64)
+    scratch.and_then(|scratch| rustix::fs::fstatfs(scratch).ok()).map_or_else(Used::default, used)
 }
 
 impl From<io::Error> for FileFailure {

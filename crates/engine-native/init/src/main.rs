@@ -22,7 +22,8 @@ mod worker;
 
 use std::time::Duration;
 
-/// Arguments: the user and the group that programs run as; `guest` or `builder`; then `attached`, or `listening` and the milliseconds after which an unused sandbox ends.
+/// Arguments: the user and the group that programs run as; `guest` or `builder`; then `attached`, or `listening` or `on-trial` and the milliseconds after which an unused
+/// sandbox ends.
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let mut number = || arguments.next().and_then(|text| text.parse().ok());
@@ -34,7 +35,12 @@ fn main() {
     };
     let mode = match (arguments.next().as_deref(), arguments.next().and_then(|text| text.parse().ok())) {
         (Some("attached"), _) => serve::Mode::Attached,
-        (Some("listening"), Some(idle)) => serve::Mode::Listening { idle: Duration::from_millis(idle) },
+        (Some("listening"), Some(idle)) => {
+            serve::Mode::Listening { idle: Duration::from_millis(idle), tenure: serve::Tenure::Own }
+        }
+        (Some("on-trial"), Some(idle)) => {
+            serve::Mode::Listening { idle: Duration::from_millis(idle), tenure: serve::Tenure::OnTrial }
+        }
         _ => std::process::exit(2),
     };
     let Some(channel) = syscall::inherited_descriptor(wire::INIT_CHANNEL) else { std::process::exit(2) };
@@ -42,6 +48,6 @@ fn main() {
         std::process::exit(3);
     }
     // Whatever ended it: there is nobody inside to tell, and the server sees the channel close.
-    let ended = serve::serve(channel, mode);
+    let ended = serve::serve(channel, mode, syscall::inherited_descriptor(wire::INIT_SCRATCH));
     std::process::exit(i32::from(ended.is_err()));
 }

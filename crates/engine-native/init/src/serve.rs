@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -21,7 +21,27 @@ pub enum Mode {
     /// One connection, inherited; the sandbox ends with it.
     Attached,
     /// Whoever may open the socket's path connects; the sandbox ends when nobody has used it for so long.
-    Listening { idle: Duration },
+    Listening { idle: Duration, tenure: Tenure },
+}
+
+/// For how long one that listens is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenure {
+    Own,
+    /// It is to take the place of another, which is still there: whoever made it has to confirm it before going away.
+    OnTrial,
+}
+
+/// How long a freeze waits for what is about to end: helpers end a moment after their work was answered.
+const FREEZE_PATIENCE: Duration = Duration::from_millis(200);
+
+/// No work is taken any more.
+#[derive(Clone, Copy, Debug)]
+struct Freeze {
+    /// The connection that asked for it.
+    by: RawFd,
+    /// Until when it may be refused; `None` once it was answered.
+    refused_at: Option<Instant>,
 }
 
 struct Init {
@@ -40,9 +60,13 @@ struct Init {
     worker_due: Instant,
     deadline: Option<Instant>,
     unused_since: Instant,
+    freeze: Option<Freeze>,
+    scratch: Option<OwnedFd>,
+    /// Inodes of the writable layer when we started.
+    first_inodes: u64,
 }
 
-pub fn serve(channel: OwnedFd, mode: Mode) -> io::Result<()> {
+pub fn serve(channel: OwnedFd, mode: Mode, scratch: Option<OwnedFd>) -> io::Result<()> {
     let mut init = Init {
         mode,
         signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
@@ -55,6 +79,9 @@ pub fn serve(channel: OwnedFd, mode: Mode) -> io::Result<()> {
         worker_due: Instant::now(),
         deadline: None,
         unused_since: Instant::now(),
+        freeze: None,
+        first_inodes: files::used(scratch.as_ref()).inodes,
+        scratch,
     };
     match mode {
         Mode::Attached => {
@@ -73,15 +100,20 @@ pub fn serve(channel: OwnedFd, mode: Mode) -> io::Result<()> {
         if ready.signals {
             init.collect_dead()?;
         }
+        init.answer_freeze();
         if ready.listener {
             init.accept();
         }
         // From the back, so that removing one does not move those still to be looked at.
         for index in ready.connections.into_iter().rev() {
             if !init.hear(index) {
-                drop(init.connections.swap_remove(index));
+                let connection = init.connections.swap_remove(index);
+                if init.freeze.is_some_and(|freeze| freeze.by == connection.as_raw_fd()) {
+                    init.freeze = None;
+                }
+                drop(connection);
                 init.touch();
-                if matches!(init.mode, Mode::Attached) {
+                if matches!(init.mode, Mode::Attached | Mode::Listening { tenure: Tenure::OnTrial, .. }) {
                     return Ok(());
                 }
             }
@@ -104,13 +136,20 @@ impl Init {
             return Ok(None);
         }
         let worker_due = self.worker.is_none().then_some(self.worker_due);
-        let timeout = [end, worker_due].into_iter().flatten().min().map(|next| {
+        let refused_at = self.freeze.and_then(|freeze| freeze.refused_at);
+        let timeout = [end, worker_due, refused_at].into_iter().flatten().min().map(|next| {
             let left = next.saturating_duration_since(now);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
         let mut polled = vec![PollFd::new(&self.signals, PollFlags::IN)];
-        polled.extend(self.listener.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
-        polled.extend(self.connections.iter().map(|connection| PollFd::new(connection, PollFlags::IN)));
+        // Whoever else wants something waits in line, until it goes on here or at a successor.
+        let heard = |connection: &OwnedFd| match self.freeze.is_none_or(|freeze| freeze.by == connection.as_raw_fd()) {
+            true => PollFlags::IN,
+            false => PollFlags::empty(),
+        };
+        let accepted = if self.freeze.is_none() { PollFlags::IN } else { PollFlags::empty() };
+        polled.extend(self.listener.iter().map(|listener| PollFd::new(listener, accepted)));
+        polled.extend(self.connections.iter().map(|connection| PollFd::new(connection, heard(connection))));
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -125,7 +164,7 @@ impl Init {
     fn end(&self) -> Option<Instant> {
         let unused = self.children.is_empty() && self.connections.is_empty();
         let idle_end = match self.mode {
-            Mode::Listening { idle } if unused => Some(self.unused_since + idle),
+            Mode::Listening { idle, .. } if unused => Some(self.unused_since + idle),
             Mode::Listening { .. } | Mode::Attached => None,
         };
         [self.deadline, idle_end].into_iter().flatten().min()
@@ -174,6 +213,8 @@ impl Init {
         let connection = self.connections[index].as_fd();
         let Ok(Some((message, descriptors))) = wire::receive::<ToInit>(connection) else { return false };
         let answer = match message {
+            // Only whoever froze us is heard, and has no work meanwhile.
+            ToInit::Work(_) if self.freeze.is_some() => return true,
             ToInit::Work(work) => {
                 self.give(&work, &descriptors);
                 return true;
@@ -186,13 +227,53 @@ impl Init {
                 let helpers = 1 + usize::from(self.worker.is_some()) + self.children.len();
                 let ended = self.command_ended.filter(|_| self.commands.is_empty());
                 FromInit::Measured {
-                    disk: files::used_bytes(),
+                    disk: files::used(self.scratch.as_ref()).bytes,
                     helpers: helpers as u64,
                     quiet_milliseconds: ended.map(|ended| ended.elapsed().as_millis() as u64),
                 }
             }
+            ToInit::Freeze => {
+                let by = connection.as_raw_fd();
+                self.freeze = Some(Freeze { by, refused_at: Some(Instant::now() + FREEZE_PATIENCE) });
+                self.answer_freeze();
+                return true;
+            }
+            ToInit::Thaw => {
+                self.freeze = None;
+                return true;
+            }
+            ToInit::Stay => {
+                if let Mode::Listening { idle, .. } = self.mode {
+                    self.mode = Mode::Listening { idle, tenure: Tenure::Own };
+                }
+                FromInit::Staying
+            }
         };
         wire::send(self.connections[index].as_fd(), &answer, &[]).is_ok()
+    }
+
+    fn answer_freeze(&mut self) {
+        let Some(Freeze { by, refused_at: Some(refused_at) }) = self.freeze else { return };
+        let answer = if self.children.is_empty() {
+            let used = files::used(self.scratch.as_ref());
+            FromInit::Frozen {
+                bytes: used.bytes,
+                inodes: used.inodes,
+                untouched: used.inodes == self.first_inodes,
+                deadline_milliseconds: self
+                    .deadline
+                    .map(|end| end.saturating_duration_since(Instant::now()).as_millis() as u64),
+            }
+        } else if refused_at <= Instant::now() {
+            FromInit::Busy
+        } else {
+            return;
+        };
+        self.freeze = matches!(answer, FromInit::Frozen { .. }).then_some(Freeze { by, refused_at: None });
+        if let Some(connection) = self.connections.iter().find(|connection| connection.as_raw_fd() == by) {
+            // One that is gone is noticed by the next turn.
+            let _ = wire::send(connection.as_fd(), &answer, &[]);
+        }
     }
 
     /// When there is no room for another child, dropping the work's channel tells its caller.

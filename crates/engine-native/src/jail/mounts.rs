@@ -29,7 +29,7 @@ const UPPER: &str = "upper";
 /// What the kernel takes as one value of a mount's option.
 const LONGEST_OPTION: usize = 255;
 
-const READ_ONLY: MountAttributes = MountAttributes { read_only: true, no_devices: true, no_exec: false };
+pub(super) const READ_ONLY: MountAttributes = MountAttributes { read_only: true, no_devices: true, no_exec: false };
 
 /// Nothing on it can be a device or be executed.
 const CLOSED: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV.union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
@@ -134,6 +134,13 @@ impl Jail {
 
     fn overlay(&mut self, scratch: &OwnedFd, sources: &[usize]) -> Result<OwnedFd, StepError> {
         let mut lowers = Vec::new();
+        let frozen = self.inherited.iter_mut().flat_map(|inherited| inherited.layers.iter_mut().enumerate().rev());
+        for (index, layer) in frozen {
+            let name = format!("frozen-{index}");
+            rustix::fs::mkdirat(scratch, &name, Mode::from_raw_mode(0o755))?;
+            attach(&layer.mounted.take().ok_or(Errno::BADF)?, scratch, &name)?;
+            lowers.push(format!("{STAGE}/{name}"));
+        }
         for source in sources {
             let name = source.to_string();
             rustix::fs::mkdirat(scratch, &name, Mode::from_raw_mode(0o755))?;
@@ -220,6 +227,7 @@ impl Jail {
 
     fn private(&mut self, target: &str) -> Result<(), StepError> {
         let directory = self.beside_upper(target.trim_start_matches('/'), 0o700)?;
+        self.take_logs_over(self.scratch()?)?;
         attach_on(&directory, &self.target(target)?)
     }
 
@@ -339,7 +347,7 @@ fn open_beneath(directory: &OwnedFd, path: &str) -> Result<OwnedFd, StepError> {
     Ok(rustix::fs::openat2(directory, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?)
 }
 
-fn clone_tree(directory: &OwnedFd, path: &str) -> Result<OwnedFd, StepError> {
+pub(super) fn clone_tree(directory: &OwnedFd, path: &str) -> Result<OwnedFd, StepError> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE

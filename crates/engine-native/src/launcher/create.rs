@@ -11,18 +11,20 @@ use rustix::fs::Uid;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 
+use super::inherit::{Estate, Maps};
 use super::listen::Way;
 use super::{FromLauncher, Launcher, Sandbox, Wanted, failed, persistent};
 use crate::cgroup::{self, Version};
 use crate::crash;
 use crate::ids::{Extent, Pool};
 use crate::image::User;
-use crate::jail::{self, Failure, Held};
-use crate::plan::{Identity, Init, Mount, Plan, Rights, Root};
+use crate::jail::{self, Failure, Held, Inherited, Inheriting};
+use crate::plan::{Heir, Identity, Inheritance, Init, Mount, Plan, Rights, Root};
 use crate::syscall::{self, Cloned};
 
 /// The steps of the parent, in order.
 pub const STEPS: &[&str] = &[
+    "inherit",
     "take-ids",
     "make-groups",
     "open-trees",
@@ -59,8 +61,8 @@ impl Drop for Begun {
 }
 
 impl Launcher {
-    pub(super) fn create(&mut self, plan: &Plan, wanted: Wanted, holds: Vec<OwnedFd>) {
-        match self.try_create(plan, wanted, holds) {
+    pub(super) fn create(&mut self, plan: &Plan, wanted: Wanted, given: Vec<OwnedFd>) {
+        match self.try_create(plan, wanted, given) {
             // Only now: a child that is made while the descriptors of a creation are open would have them too.
             Ok(Some(way)) => self.listen(plan.id.clone(), way),
             Ok(None) => {}
@@ -69,11 +71,25 @@ impl Launcher {
     }
 
     /// The way into its network, when that is wanted.
-    fn try_create(&mut self, plan: &Plan, wanted: Wanted, holds: Vec<OwnedFd>) -> Result<Option<Way>, Failure> {
+    fn try_create(&mut self, plan: &Plan, wanted: Wanted, given: Vec<OwnedFd>) -> Result<Option<Way>, Failure> {
         let mut begun = Begun::default();
 
+        crash::here("inherit");
+        let (mut estate, holds) = match (plan.inheritance, given.first()) {
+            (None, _) => (None, given),
+            (Some(inheritance), Some(process)) => {
+                let mut estate = Estate::of(process, inheritance).map_err(failed("inherit"))?;
+                let holds = std::mem::take(&mut estate.holds);
+                (Some(estate), holds)
+            }
+            (Some(_), None) => return Err(failed("inherit")(io::ErrorKind::InvalidInput.into())),
+        };
+
         crash::here("take-ids");
-        let (maps, lock) = self.take_ids(plan.identity, plan.user).map_err(failed("take-ids"))?;
+        let (maps, lock) = match estate.as_mut().and_then(|estate| estate.ids.take()) {
+            Some((maps, lock)) => (Some(maps), lock),
+            None => self.take_ids(plan.identity, plan.user).map_err(failed("take-ids"))?,
+        };
 
         crash::here("make-groups");
         let parents = plan.cgroups.iter().filter_map(|leaf| leaf.directory.parent());
@@ -84,6 +100,13 @@ impl Launcher {
         let sources = match self.privileged {
             true => Some(jail::open_sources(plan).map_err(|error| error.into_failure("open-sources"))?),
             false => None,
+        };
+        let inherited = match estate {
+            Some(Estate { tree, .. }) if self.privileged => {
+                Some(Inheriting::Copied(tree.copied().map_err(|error| error.into_failure("open-frozen"))?))
+            }
+            Some(Estate { tree, .. }) => Some(Inheriting::Raw(tree)),
+            None => None,
         };
 
         crash::here("open-channel");
@@ -103,7 +126,7 @@ impl Launcher {
             Cloned::Child => {
                 // Ours to keep open, or the child would hold its own life line.
                 drop((release, ours, status));
-                let held = Held { go, sources, cgroups: tasks, channel: theirs, lock, holds, init };
+                let held = Held { go, sources, cgroups: tasks, channel: theirs, lock, holds, init, inherited };
                 let failure = jail::enter(plan, held);
                 if let Ok(bytes) = postcard::to_stdvec(&failure) {
                     let _ = rustix::io::write(&report, &bytes);
@@ -122,6 +145,11 @@ impl Launcher {
         if let (Some(sources), Some(_)) = (&sources, &maps) {
             shift_owners(plan, pid, sources).map_err(failed("shift-owners"))?;
         }
+        if let (Some(Inheriting::Copied(inherited)), Some(Inheritance { heir: Heir::Fork, .. })) =
+            (&inherited, plan.inheritance)
+        {
+            shift_inherited(pid, inherited).map_err(failed("shift-inherited"))?;
+        }
 
         crash::here("prefer-for-oom");
         // When memory runs out on the host, a sandbox must go before the server and before anything of the user's.
@@ -136,6 +164,7 @@ impl Launcher {
         rustix::io::write(&release, b"!").map_err(|error| failed("release")(error.into()))?;
 
         crash::here("report");
+        begun.groups.clear();
         let Some((pid, process)) = begun.process.take() else { return Ok(None) };
         let channel = ours.as_ref().map(AsFd::as_fd);
         let descriptors: Vec<_> = [process.as_fd()].into_iter().chain(channel).collect();
@@ -144,7 +173,7 @@ impl Launcher {
             id: plan.id.clone(),
             process,
             status,
-            groups: std::mem::take(&mut begun.groups),
+            groups: plan.cgroups.iter().map(|leaf| leaf.directory.clone()).collect(),
             persistent: persistent(plan),
             socket: begun.socket.take(),
         };
@@ -183,15 +212,16 @@ fn owned_by(user: Option<u32>, work: impl FnOnce() -> io::Result<Cloned>) -> io:
     result
 }
 
-type Maps = (Vec<Extent>, Vec<Extent>);
-
 /// Make all groups; on version 2 the child is cloned into its directory, on version 1 it joins by the files.
 fn make_groups(plan: &Plan, begun: &mut Begun) -> io::Result<(Option<OwnedFd>, Vec<std::fs::File>)> {
     let mut directory = None;
     let mut tasks = Vec::new();
+    let has_them = plan.inheritance.is_some_and(|inheritance| inheritance.heir == Heir::Successor);
     for leaf in &plan.cgroups {
-        begun.groups.push(leaf.directory.clone());
-        cgroup::create(leaf)?;
+        if !has_them {
+            begun.groups.push(leaf.directory.clone());
+            cgroup::create(leaf)?;
+        }
         match leaf.version {
             Version::V1 => tasks.push(OpenOptions::new().write(true).open(leaf.directory.join("tasks"))?),
             Version::V2 => {
@@ -274,6 +304,16 @@ fn shift_owners(plan: &Plan, pid: i32, trees: &[OwnedFd]) -> io::Result<()> {
                     && matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL | libc::EOPNOTSUPP)) => {}
             result => result?,
         }
+    }
+    Ok(())
+}
+
+/// The same for layers of another sandbox, whose owners' numbers in there are to be the same here. What cannot be shifted
+/// belongs to ids of the other one, and must not be seen at all.
+fn shift_inherited(pid: i32, inherited: &Inherited) -> io::Result<()> {
+    let namespace = std::fs::File::open(format!("/proc/{pid}/ns/user"))?;
+    for layer in inherited.layers.iter().filter_map(|layer| layer.mounted.as_ref()) {
+        syscall::map_owners(layer.as_fd(), namespace.as_fd())?;
     }
     Ok(())
 }
