@@ -140,11 +140,11 @@ impl<'a> Executor<'a> {
                 made
             }
             Outcome::NoChange => {
-                image.add_word(&step.text, &self.timestamp(self.now()));
+                image.add_word(&step.text);
                 Made::NoChange
             }
             Outcome::Metadata => {
-                image.add_word(&step.text, &self.timestamp(self.now()));
+                image.add_word(&step.text);
                 Made::Metadata
             }
         })

@@ -13,8 +13,8 @@ pub struct StageImage {
     /// The lowest first, with its digest when it is not compressed.
     pub layers: Vec<(Digest, Descriptor)>,
     history: Vec<Value>,
-    /// When the last layer was made. What changes no file happens at that time too, so that a build in which every layer
-    /// is known gives the image that it gave before.
+    /// When the last layer was made, if that is known. What changes no file happens at that time too, so that a build in
+    /// which every layer is known gives the image that it gave before.
     created: Option<String>,
 }
 
@@ -51,9 +51,12 @@ impl StageImage {
     }
 
     /// A step that made none.
-    pub fn add_word(&mut self, step: &str, now: &str) {
-        let at = self.created.get_or_insert_with(|| now.to_owned());
-        self.history.push(json!({"created": at, "created_by": step, "comment": COMMENT, "empty_layer": true}));
+    pub fn add_word(&mut self, step: &str) {
+        let mut entry = json!({"created_by": step, "comment": COMMENT, "empty_layer": true});
+        if let Some(at) = &self.created {
+            entry["created"] = at.clone().into();
+        }
+        self.history.push(entry);
     }
 
     pub fn config(&self) -> ImageConfig {

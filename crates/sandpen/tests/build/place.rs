@@ -156,6 +156,7 @@ impl Place {
         fs::create_dir_all(tree.join("etc")).unwrap();
         fs::create_dir_all(tree.join("usr/share/real")).unwrap();
         fs::create_dir_all(tree.join("tmp")).unwrap();
+        fs::set_permissions(tree.join("tmp"), std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
         std::os::unix::fs::symlink("usr/share/real", tree.join("alias")).unwrap();
         let users = "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34:web:/var/www:/bin/sh\n";
         fs::write(tree.join("etc/passwd"), users).unwrap();
