@@ -300,3 +300,7 @@ fn meta(stat: &Stat, note: Option<(u32, u32)>, owned: Owned) -> Meta {
 fn is_whiteout(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }
+
+#[cfg(test)]
+#[path = "overlaid_tests.rs"]
+mod tests;

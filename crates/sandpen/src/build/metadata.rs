@@ -5,7 +5,7 @@ use images::dockerfile::{Command, Instruction};
 use sandbox::{Error, Result};
 use serde_json::{Map, Value};
 
-/// Of images from nothing, as Docker has it.
+/// Of images that have none.
 pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
