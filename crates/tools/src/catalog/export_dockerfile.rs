@@ -77,10 +77,10 @@ pub fn tool() -> Tool {
 }
 
 async fn export(call: Call, arguments: Arguments) -> Result<Answer<Exported>> {
+    let sandbox = target::sandbox(&call, &arguments.sandbox_id).await?;
     let exporter = call.exporter.clone().ok_or_else(|| {
         Error::unsupported("this server writes no Dockerfiles").with_hint("use save_sandbox to keep the files")
     })?;
-    let sandbox = target::sandbox(&call, &arguments.sandbox_id).await?;
     let base = arguments.base.as_deref().map(str::parse).transpose()?;
     let check = check(&call, &sandbox, base.as_ref(), arguments.verify.unwrap_or(true)).await?;
     let request = ExportRequest { sandbox: sandbox.id.clone(), base, check };

@@ -8,4 +8,5 @@ mod network;
 mod owners;
 mod reading;
 mod runs;
+mod snapshots;
 mod support;

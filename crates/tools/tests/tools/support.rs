@@ -23,8 +23,10 @@ impl World {
 
     pub async fn with(policy: Policy) -> Self {
         let (host, state) = (FakeHost::new(), TempDir::new().unwrap());
-        let settings = ServiceSettings::new(state.path(), InstanceId::random().unwrap());
-        let service = SandboxService::start(host.engine(), settings).await.unwrap();
+        let engine = host.engine();
+        let mut settings = ServiceSettings::new(state.path(), InstanceId::random().unwrap());
+        settings.powers = engine.powers();
+        let service = SandboxService::start(engine, settings).await.unwrap();
         let catalog = Catalog::new(&policy, &Selection::default()).unwrap();
         Self { service, catalog, policy: Arc::new(policy), _host: host, _state: state }
     }
