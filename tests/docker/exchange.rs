@@ -9,6 +9,7 @@ use sandpen_tests::{Result, Trouble};
 use serde_json::Value;
 
 use crate::Stage;
+use crate::builds::with_debian;
 use crate::product::Product;
 use crate::tree::expect;
 
@@ -58,6 +59,38 @@ pub(crate) fn saved_by_docker(stage: &Stage) -> Result<()> {
     stage.docker.run(&["load", "--input", &exported])?;
     expect_text(&stage.docker.run(&["run", "--rm", "--network", "none", "back:1"])?, "42\n")?;
     same_trees(stage, "kept:1", "back:1")
+}
+
+/// A sandbox from an image of Docker's → `save` → `image export` → `skopeo inspect`, `docker load`, `docker run`.
+pub(crate) fn saved_by_us(stage: &Stage) -> Result<()> {
+    let product = with_debian(stage)?;
+    let id = product.run(&["create", "--image", "debian:test"])?;
+    let change = "mkdir -m 750 /workspace/made && echo kept >/workspace/made/file && chmod 640 /workspace/made/file && \
+                  ln -s made/file /workspace/link && ln /workspace/made/file /workspace/same && echo mine >~/note";
+    product.run(&["exec", id.trim(), "--", "sh", "-c", change])?;
+    product.run(&["save", id.trim(), "lab"])?;
+    product.run(&["stop", id.trim()])?;
+    let look = "cat ~/note && cat /workspace/link && stat --format='%a %u %g %h' /workspace/made /workspace/made/file";
+    let seen = "mine\nkept\n750 1000 1000 2\n640 1000 1000 2\n";
+    expect_text(&product.run(&["run", "bash", "--image", "saved:lab", look])?, seen)?;
+
+    product.run(&["image", "tag", "saved:lab", "lab:1"])?;
+    let exported = product.file("exported.tar");
+    product.run(&["image", "export", "lab:1", &exported])?;
+    let config = inspect(&product, &format!("oci-archive:{exported}"))?;
+    if config["rootfs"]["diff_ids"].as_array().is_none_or(|layers| layers.len() != 2) {
+        return Err(format!("it has not one layer more: {config}").into());
+    }
+    stage.docker.run(&["load", "--input", &exported])?;
+    let look = look.replace('~', "/home/sandbox");
+    expect_text(&stage.docker.run(&["run", "--rm", "--network", "none", "lab:1", "sh", "-c", &look])?, seen)?;
+    let differences = stage.docker.tree("debian:test")?.differences(&stage.docker.tree("lab:1")?);
+    let is_ours = |line: &&String| ["workspace", "home/sandbox", "tmp"].iter().any(|place| line.starts_with(place));
+    let (own, others): (Vec<_>, Vec<_>) = differences.into_iter().partition(|line| is_ours(&line));
+    if own.len() < 6 {
+        return Err(format!("little is different: {own:?}").into());
+    }
+    expect(&others, &[])
 }
 
 pub(crate) fn from_scratch(stage: &Stage) -> Result<()> {

@@ -4,6 +4,7 @@
 //! `cargo xtask test docker` installs them and builds the program. What is not installed is skipped by name.
 
 mod base;
+mod builds;
 mod daemon;
 mod exchange;
 mod product;
@@ -28,7 +29,11 @@ const TESTS: &[(&str, Test)] = &[
     ("nothing is left of a daemon", |stage| daemon::nothing_is_left(&stage.program)),
     ("what Docker saves runs here and goes back the same", exchange::saved_by_docker),
     ("an image without a shell goes there and back", exchange::from_scratch),
+    ("what is saved of a sandbox runs in Docker with the same files", exchange::saved_by_us),
     ("what Docker pushes is pulled, and what we push Docker pulls", exchange::by_registry),
+    ("every Dockerfile here is the same to Docker and to us", builds::all_of_the_repository),
+    ("archives that are added are unpacked as Docker does it", builds::archives),
+    ("a build that is another is seen to be", builds::another_build_is_seen),
     ("what skopeo puts into a registry is fetched when a sandbox asks for it", exchange::by_skopeo),
 ];
 

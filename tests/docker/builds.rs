@@ -1,0 +1,130 @@
+//! Dockerfiles, built by Docker and by us: the same trees, and the same word about how to run them.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use sandpen_tests::program::run;
+use sandpen_tests::{Result, Trouble};
+use serde_json::{Value, json};
+
+use crate::Stage;
+use crate::product::Product;
+use crate::tree::expect;
+
+/// What an image says that a build decides.
+const SAID: &[&str] =
+    &["User", "Env", "Cmd", "Entrypoint", "WorkingDir", "Labels", "ExposedPorts", "Volumes", "Shell", "StopSignal"];
+
+/// Every Dockerfile of this repository, in its own directory.
+pub(crate) fn all_of_the_repository(stage: &Stage) -> Result<()> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests lie nowhere")?;
+    let mut found = Vec::new();
+    search(top, &mut found)?;
+    found.sort();
+    if found.len() < 3 {
+        return Err(format!("only {} Dockerfiles were found", found.len()).into());
+    }
+    let product = with_debian(stage)?;
+    let mut wrong = Vec::new();
+    for (number, directory) in found.iter().enumerate() {
+        if let Err(trouble) = compare(stage, &product, directory, &format!("build-{number}")) {
+            wrong.push(format!("{}: {trouble}", directory.display()));
+        }
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
+}
+
+/// Plain and compressed; nothing of what Git does not keep of a fixture.
+pub(crate) fn archives(stage: &Stage) -> Result<()> {
+    let product = Product::new()?;
+    let directory = product.path().join("context");
+    fs::create_dir_all(directory.join("tree/below"))?;
+    fs::write(directory.join("tree/below/file"), "contents")?;
+    fs::set_permissions(directory.join("tree/below/file"), fs::Permissions::from_mode(0o640))?;
+    symlink("below/file", directory.join("tree/link"))?;
+    fs::hard_link(directory.join("tree/below/file"), directory.join("tree/same"))?;
+    for (name, how) in [("plain.tar", "-cf"), ("packed.tgz", "-czf")] {
+        let mut command = Command::new("tar");
+        command.args(["--owner=1234", "--group=5678", "--numeric-owner", how, name, "tree"]).current_dir(&directory);
+        run(&mut command, product.path(), Duration::from_secs(60))?.succeeded()?;
+    }
+    let dockerfile =
+        "FROM scratch\nADD plain.tar /plain/\nADD packed.tgz /packed/\nADD tree/link /file\nADD tree /tree\n";
+    fs::write(directory.join("Dockerfile"), dockerfile)?;
+    compare(stage, &product, &directory, "archives")
+}
+
+/// A Dockerfile that means something else is seen to.
+pub(crate) fn another_build_is_seen(stage: &Stage) -> Result<()> {
+    let product = with_debian(stage)?;
+    let directory = product.path().join("context");
+    fs::create_dir(&directory)?;
+    for (line, expected) in [("RUN chmod 700 /file", "file:"), ("RUN rm /file", "file is only in the second")] {
+        fs::write(directory.join("Dockerfile"), "FROM debian:test\nRUN echo x >/file\n")?;
+        ours(stage, &product, &directory, "other-ours:1")?;
+        fs::write(directory.join("Dockerfile"), format!("FROM debian:test\nRUN echo x >/file\n{line}\n"))?;
+        theirs(stage, &directory, "other-theirs:1")?;
+        let differences = stage.docker.tree("other-theirs:1")?.differences(&stage.docker.tree("other-ours:1")?);
+        if differences.len() != 1 || !differences[0].starts_with(expected) {
+            return Err(format!("{line}: {differences:?}").into());
+        }
+    }
+    Ok(())
+}
+
+/// With the image that the Dockerfiles start from.
+pub(crate) fn with_debian(stage: &Stage) -> Result<Product> {
+    let product = Product::new()?;
+    product.run(&["image", "import", &stage.debian.to_string_lossy(), "debian:test"])?;
+    Ok(product)
+}
+
+fn compare(stage: &Stage, product: &Product, directory: &Path, name: &str) -> Result<()> {
+    let (docker, own) = (format!("{name}-theirs:1"), format!("{name}-ours:1"));
+    theirs(stage, directory, &docker)?;
+    ours(stage, product, directory, &own)?;
+    let differences = stage.docker.tree(&docker)?.differences(&stage.docker.tree(&own)?);
+    expect(&differences, &[])?;
+    let (docker, own) = (said(stage, &docker)?, said(stage, &own)?);
+    if docker == own { Ok(()) } else { Err(format!("{docker} is not {own}").into()) }
+}
+
+/// Built by Docker, without a network as our builds are.
+pub(crate) fn theirs(stage: &Stage, directory: &Path, name: &str) -> Result<()> {
+    let directory = directory.to_string_lossy();
+    stage.docker.run(&["build", "--quiet", "--network", "none", "--tag", name, &directory]).map(drop)
+}
+
+/// Built by us, and given to Docker.
+fn ours(stage: &Stage, product: &Product, directory: &Path, name: &str) -> Result<()> {
+    product.run(&["image", "build", "--tag", name, &directory.to_string_lossy()])?;
+    let exported = product.file("built.tar");
+    product.run(&["image", "export", name, &exported])?;
+    stage.docker.run(&["load", "--input", &exported])?;
+    Ok(fs::remove_file(exported)?)
+}
+
+/// What of its configuration is not left empty.
+fn said(stage: &Stage, image: &str) -> Result<Value> {
+    let text = stage.docker.run(&["image", "inspect", image])?;
+    let all: Value = serde_json::from_str(&text).map_err(|error| Trouble(format!("docker printed {text}: {error}")))?;
+    let is_said = |value: &&Value| ![json!(null), json!(""), json!([]), json!({})].contains(value);
+    let config = &all[0]["Config"];
+    Ok(SAID.iter().filter_map(|key| config.get(key).filter(is_said).map(|value| (*key, value.clone()))).collect())
+}
+
+fn search(directory: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if entry.file_type()?.is_dir() && name != "target" && name != ".git" {
+            search(&entry.path(), found)?;
+        } else if name == "Dockerfile" {
+            found.push(directory.to_owned());
+        }
+    }
+    Ok(())
+}
