@@ -62,8 +62,8 @@ impl Shared {
             Image::Host | Image::Directory(_) | Image::Archive(_) => None,
             Image::Saved(name) => Some(self.hold_saved(&spec.owner, name).await?),
             Image::Named(name) => {
-                let (name, store) = (name.clone(), self.places.images.clone());
-                Some(blocking(move || image::hold(&name, &store)).await?)
+                let (name, role, store) = (name.clone(), spec.role, self.places.images.clone());
+                Some(blocking(move || image::hold(&name, role, &store)).await?)
             }
         };
         let (attachments, held) =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use images::{Platform, Reference, RunConfig, Store};
 use rustix::fs::Stat;
-use sandbox::{Environment, Error, ImageName, Result};
+use sandbox::{Environment, Error, ImageName, Result, Role};
 
 use super::layers::Layers;
 use super::users::{self, Tables, User};
@@ -14,10 +14,16 @@ use super::{Hold, RootTree, image_error, tree};
 use crate::{kept, saved};
 
 /// The image of this name, which stays in use as long as the answer is kept.
-pub fn hold(name: &ImageName, store: &Path) -> Result<Hold> {
+pub fn hold(name: &ImageName, role: Role, store: &Path) -> Result<Hold> {
     let reference: Reference = name.as_str().parse().map_err(image_error)?;
-    // Those are asked for by other means, by those whose they are.
-    if [saved::REGISTRY, kept::REGISTRY].contains(&reference.registry()) {
+    let is_open = match reference.registry() {
+        // Asked for by another way, which knows whose it is.
+        saved::REGISTRY => false,
+        // A build goes on from what it has kept; nobody else can ask for this role.
+        kept::REGISTRY => role == Role::Builder,
+        _ => true,
+    };
+    if !is_open {
         return Err(Error::not_found(format!("there is no image {} here", reference.familiar())));
     }
     // Whoever only looks for an image need not make a store.
@@ -133,11 +139,11 @@ mod tests {
     fn an_image_that_is_not_there_is_to_be_pulled() {
         let place = tempfile::tempdir().unwrap();
         for store in ["missing", "."] {
-            let error = hold(&"tool:1".parse().unwrap(), &place.path().join(store)).unwrap_err();
+            let error = hold(&"tool:1".parse().unwrap(), Role::Guest, &place.path().join(store)).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::NotFound);
             assert_eq!(error.hint(), Some("get it by `sandpen image pull tool:1`"));
         }
-        let error = hold(&"No/Name".parse().unwrap(), place.path()).unwrap_err();
+        let error = hold(&"No/Name".parse().unwrap(), Role::Guest, place.path()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
     }
 }
