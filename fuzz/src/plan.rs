@@ -44,6 +44,7 @@ pub fn plan(data: &[u8]) {
         skeleton: PathBuf::from("/skeleton"),
         lowers: (shape & 4 == 4).then(|| PathBuf::from("/image")).into_iter().collect(),
         fill: Vec::new(),
+        modes: Vec::new(),
         binds: Vec::new(),
         attachments: Vec::new(),
         top: Vec::new(),

@@ -22,7 +22,7 @@ use crate::skeleton::RootLayout;
 use host::{host_tree, known_host_tree};
 
 pub use named::hold;
-pub use saved::{BASE_LABEL, HOST_BASE, LAYERS_LABEL, own_layers};
+pub use saved::{BASE_LABEL, HOST_BASE, LAYERS_LABEL, modes as saved_modes, own_layers};
 pub use users::User;
 
 /// An image of the store, in use: not collected as long as this is kept, or a copy of its descriptor in process 1.
@@ -88,6 +88,8 @@ pub struct RootTree {
     pub lowers: Vec<PathBuf>,
     /// What the writable layer begins with.
     pub fill: Vec<Fill>,
+    /// Modes that its first directories have had before.
+    pub modes: Vec<(String, u32)>,
     /// Of the host; an image has none.
     pub binds: Vec<Bind>,
     /// Where, and what they say. These, the files and the directories lie over the image.

@@ -84,8 +84,18 @@ impl Shared {
         let layout = match image::known(&spec.image, &state) {
             Some(tree) => prepare(tree?)?,
             None => {
-                let (image, hold) = (spec.image.clone(), hold.clone());
-                blocking(move || prepare(image::resolve(&image, hold.as_deref(), &state)?)).await?
+                let (image, hold, work_directory) = (spec.image.clone(), hold.clone(), spec.work_directory.clone());
+                let resolve = move || {
+                    let tree = image::resolve(&image, hold.as_deref(), &state)?;
+                    let modes = match (&image, &hold) {
+                        (Image::Saved(_), Some(held)) => {
+                            image::saved_modes(held, &["/tmp", image::HOME, &work_directory.to_string_lossy()])?
+                        }
+                        _ => Vec::new(),
+                    };
+                    prepare(RootTree { modes, ..tree })
+                };
+                blocking(resolve).await?
             }
         };
         self.layouts.keep(key, layout.clone());

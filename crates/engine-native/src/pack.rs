@@ -18,7 +18,7 @@ use crate::engine::Shared;
 use crate::image::image_error;
 use crate::jail::Failure;
 use crate::launcher::{PackFailure, PackRequest, PackedTree, Tree};
-use crate::live::Live;
+use crate::live::{Live, not_found};
 use crate::plan;
 
 /// A layer that is in the store and has no name yet; nothing is collected as long as this is there.
@@ -52,7 +52,7 @@ impl Shared {
         let answer = asked.await.map_err(|_| launcher_gone())?;
         // When the store has no room, the packer only sees that nobody reads: what we know ourselves goes first.
         let (writing, blob) = received?;
-        let packed = answer.map_err(|failure| not_packed(&failure, &request.tree))?;
+        let packed = answer.map_err(|failure| not_packed(&failure, &request.tree, live))?;
         blocking(move || finish(writing, blob, packed)).await
     }
 }
@@ -95,7 +95,7 @@ fn no_room(cause: io::Error) -> Error {
     .with_cause(cause)
 }
 
-fn not_packed(failure: &PackFailure, tree: &Tree) -> Error {
+fn not_packed(failure: &PackFailure, tree: &Tree, live: &Live) -> Error {
     match failure {
         PackFailure::NoDirectory => {
             let path = match tree {
@@ -112,6 +112,7 @@ fn not_packed(failure: &PackFailure, tree: &Tree) -> Error {
             Error::wrong_state(what.clone()).with_hint("try again when nothing is written to it")
         }
         PackFailure::Unsupported(what) => Error::unsupported(what.clone()),
+        PackFailure::Step(Failure { errno: libc::ESRCH, .. }) => not_found(live.id()),
         PackFailure::Step(Failure { step, errno, subject }) => {
             let cause = format!("{subject}: {}", io::Error::from_raw_os_error(*errno));
             Error::internal(format!("the tree of the sandbox could not be read (at step {step})")).with_cause(cause)

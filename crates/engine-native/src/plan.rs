@@ -282,7 +282,10 @@ pub fn plan(request: &Request<'_>) -> Plan {
     if !has(Layer::PivotedRoot) {
         mounts.push(Mount::Bind { source: source(PathBuf::from("/")), target: "/mnt".to_owned() });
     }
-    let directory = |path: &str, mode, owner| Directory { path: path.to_owned(), mode, owner };
+    let directory = |path: &str, mode, owner| {
+        let before = request.root.modes.iter().find(|(known, _)| known == path).map(|(_, mode)| *mode);
+        Directory { path: path.to_owned(), mode: before.unwrap_or(mode), owner }
+    };
     let directories = match request.spec.role {
         Role::Guest => {
             // Process 1 keeps the output of detached commands there.

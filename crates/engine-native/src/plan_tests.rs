@@ -12,6 +12,7 @@ fn layout(lower: Option<&str>) -> RootLayout {
         skeleton: PathBuf::from("/state/skeletons/1"),
         lowers: lower.map(PathBuf::from).into_iter().collect(),
         fill: Vec::new(),
+        modes: Vec::new(),
         binds: vec![Bind { source: PathBuf::from("/usr"), target: "/usr".parse().unwrap() }],
         attachments: Vec::new(),
         top: lower.map(|_| vec!["opt".to_owned(), "proc".to_owned()]).unwrap_or_default(),

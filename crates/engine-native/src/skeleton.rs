@@ -22,6 +22,8 @@ pub struct RootLayout {
     pub lowers: Vec<PathBuf>,
     /// What the writable layer begins with.
     pub fill: Vec<Fill>,
+    /// Modes that its first directories have had before.
+    pub modes: Vec<(String, u32)>,
     pub binds: Vec<Bind>,
     /// Kept trees and where they are seen.
     pub attachments: Vec<Bind>,
@@ -54,8 +56,19 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath, rol
             }
         }
     }
-    let RootTree { lowers, fill, binds, top, user, search_path, environment, .. } = tree;
-    Ok(RootLayout { skeleton, lowers, fill, binds, attachments: Vec::new(), top, user, search_path, environment })
+    let RootTree { lowers, fill, modes, binds, top, user, search_path, environment, .. } = tree;
+    Ok(RootLayout {
+        skeleton,
+        lowers,
+        fill,
+        modes,
+        binds,
+        attachments: Vec::new(),
+        top,
+        user,
+        search_path,
+        environment,
+    })
 }
 
 fn write(tree: &RootTree, top: &Path, mount_points: Vec<String>) -> io::Result<()> {

@@ -95,6 +95,7 @@ impl Found {
         let programs = self.interpreters.program_directories.iter().filter_map(|directory| directory.to_str());
         Ok(RootTree {
             fill: Vec::new(),
+            modes: Vec::new(),
             lowers: Vec::new(),
             binds,
             links,

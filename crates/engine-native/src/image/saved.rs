@@ -11,7 +11,7 @@ use images::unpack::Owners;
 use sandbox::{Error, Result};
 
 use super::host::host_tree;
-use super::layers::Layers;
+use super::layers::{Found, Layers};
 use super::{Fill, RootTree, image_error, named};
 
 /// What lies below the layers that are there.
@@ -27,24 +27,45 @@ pub fn own_layers(config: &ImageConfig) -> usize {
 }
 
 pub fn tree(image: &images::Image, state: &Path) -> Result<RootTree> {
-    let unreadable = |cause: io::Error| Error::unavailable("the image's tree cannot be read").with_cause(cause);
     let filled = match Owners::for_caller() {
         Owners::Kept | Owners::Mapped => 0,
         Owners::Noted => own_layers(&image.config).min(1),
     };
-    // An overlay wants the highest first.
-    let mut all: Vec<PathBuf> = image.directories().cloned().collect();
-    all.reverse();
+    let all = directories(image);
     let lowers = all[filled..].to_vec();
     let is_host = image.config.config.labels.get(BASE_LABEL).is_some_and(|base| base == HOST_BASE);
     let mut tree = match is_host {
         true => RootTree { lowers, ..host_tree(&state.join("host"))? },
         false => named::described(lowers, &image.config.config)?,
     };
-    tree.top = Layers::open(&all).and_then(|layers| layers.top_directories()).map_err(unreadable)?;
+    let layers = Layers::open(&all).map_err(unreadable)?;
+    tree.top = layers.top_directories().map_err(unreadable)?;
     let store = images::Store::open(&state.join("images")).map_err(image_error)?;
     let in_upper = image.layers[image.layers.len() - filled..].iter();
     tree.fill =
         in_upper.map(|layer| Fill { path: store.blob_path(layer.blob.digest), digest: layer.diff_id }).collect();
     Ok(tree)
+}
+
+/// Which modes the directories of a sandbox have had that are there from the start. Their owners can use them, whatever a
+/// program did to them.
+pub fn modes(image: &images::Image, paths: &[&str]) -> Result<Vec<(String, u32)>> {
+    let layers = Layers::open(&directories(image)).map_err(unreadable)?;
+    let mut modes = Vec::new();
+    for path in paths {
+        let found = layers.find(path).map_err(unreadable)?.filter(Found::is_directory);
+        modes.extend(found.map(|found| ((*path).to_owned(), found.stat.st_mode & 0o1777 | 0o700)));
+    }
+    Ok(modes)
+}
+
+/// An overlay wants the highest first.
+fn directories(image: &images::Image) -> Vec<PathBuf> {
+    let mut all: Vec<PathBuf> = image.directories().cloned().collect();
+    all.reverse();
+    all
+}
+
+fn unreadable(cause: io::Error) -> Error {
+    Error::unavailable("the image's tree cannot be read").with_cause(cause)
 }

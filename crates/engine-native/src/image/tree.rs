@@ -73,6 +73,7 @@ pub fn over(lowers: Vec<PathBuf>, layers: &Layers, tables: &Tables, user: User) 
         files,
         lowers,
         fill: Vec::new(),
+        modes: Vec::new(),
         binds: Vec::new(),
         links: Vec::new(),
         directories: Vec::new(),

@@ -58,7 +58,7 @@ async fn what_is_saved_is_there_again(place: Place) {
     for (image, saved) in [("host", "lab-host"), ("plain", "lab-plain")] {
         let first = from(&engine, image).await;
         let script = "mkdir -p deep/er; echo one >deep/er/file; ln -s deep/er/file link; echo s >secret; \
-                      chmod 600 secret; chmod 750 deep; echo h >~/home-file; echo t >/tmp/temporary; mkdir empty";
+                      chmod 600 secret; chmod 750 deep .; echo h >~/home-file; echo t >/tmp/temporary; mkdir empty";
         first.says(script).await;
         first.says("ln deep/er/file hard").await;
         let before = save(&first, saved).await;
@@ -67,11 +67,9 @@ async fn what_is_saved_is_there_again(place: Place) {
         first.destroy().await;
         let again = from(&engine, &format!("saved:{saved}")).await;
         assert_eq!(again.says("cat link secret ~/home-file /tmp/temporary").await, "one\ns\nh\nt\n", "{image}");
-        let modes = "stat -c '%a %u %h' secret deep deep/er/file hard empty . ~ /tmp";
-        let expected = "600 1000 1\n750 1000 3\n644 1000 2\n644 1000 2\n755 1000 2\n";
-        let found = again.says(modes).await;
-        assert!(found.starts_with(expected), "{image}: {found}");
-        assert!(found.contains("\n755 1000 ") && found.contains("\n1777 0 "), "{image}: {found}");
+        let modes = "stat -c '%a %u %h' secret deep deep/er/file hard empty; stat -c '%a %u' . ~ /tmp";
+        let expected = "600 1000 1\n750 1000 3\n644 1000 2\n644 1000 2\n755 1000 2\n750 1000\n755 1000\n1777 0\n";
+        assert_eq!(again.says(modes).await, expected, "{image}");
         again.says("id >/dev/null; touch new ~/new /tmp/new").await;
         again.destroy().await;
     }
