@@ -3,15 +3,16 @@
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use async_trait::async_trait;
-use sandbox::{Image, Layer, Owner, SandboxSpec};
+use sandbox::{Image, Layer, Owner, SandboxSpec, Snapshots};
 use sandpen_tests::check::{About, Check, Control, Finding};
 use sandpen_tests::lab::{Lab, Sandbox, probe_bytes, root_tree};
+use sandpen_tests::processes::Process;
 use sandpen_tests::{Result, is_root, mounts};
 
 use crate::canary::{Canaries, CanaryDirectory};
 
 pub const CHECKS: &[&dyn Check] =
-    &[&SeesHostFiles, &InheritsDescriptors, &WritesSystem, &WritesOwnSettings, &HostileRoot, &Propagates];
+    &[&SeesHostFiles, &SeesLayer, &InheritsDescriptors, &WritesSystem, &WritesOwnSettings, &HostileRoot, &Propagates];
 
 /// Looks for files of the host from every place that a process can start from.
 struct SeesHostFiles;
@@ -51,6 +52,59 @@ impl Check for SeesHostFiles {
             }
         }
         Ok(Finding::from_breaches(&breaches, format!("{} canaries, none seen", canaries.paths.len())))
+    }
+}
+
+/// Looks for the writable layer as it is below its mounts, where it could go around the overlay and around what is closed to
+/// it; also while somebody outside reads it.
+struct SeesLayer;
+
+impl SeesLayer {
+    /// Mounts that show more of the layer than the directories that are meant to be seen.
+    fn shown(process: &Process) -> Vec<String> {
+        let is_too_much = |mount: &&mounts::Mount| {
+            mount.root == "/upper" || mount.kind == "tmpfs" && mount.root == "/" && mount.point != "/dev"
+        };
+        mounts::of(&process.pid.to_string()).iter().filter(is_too_much).map(ToString::to_string).collect()
+    }
+
+    async fn look(lab: &Lab, sandbox: &Sandbox) -> Result<Vec<String>> {
+        sandbox.write("/workspace/marker", b"marked", 0o644).await?;
+        let held = sandbox.hold(0, 0).await?;
+        let mut breaches = Self::shown(&held.process);
+        held.release().await?;
+        let watching = sandbox.start(&["watch", "500"]).await?;
+        for _ in 0..5 {
+            lab.engine.save(&sandbox.id, &"escape".parse()?).await?;
+        }
+        let watched = watching.finish().await?.complete()?.findings;
+        breaches.extend(watched.all("caught").map(|caught| format!("caught {caught}")));
+        lab.engine.forget(&Owner::local(), &"escape".parse()?).await?;
+        let ran = sandbox.probe(&["canary", "/upper/workspace/marker"]).await?.complete()?;
+        breaches.extend(ran.findings.all("seen").map(|seen| format!("saw {seen}")));
+        Ok(breaches)
+    }
+}
+
+#[async_trait]
+impl Check for SeesLayer {
+    fn about(&self) -> About {
+        About {
+            id: "FS-01-layer",
+            tries: "looks for the raw writable layer in the mount table, from every mount, at its own and at process 1's descriptors, and at helpers that save it",
+            stopped_by: "a mount that is in no tree; descriptors; landlock; helpers outside of the pid namespace",
+        }
+    }
+
+    fn controls(&self) -> Vec<Control> {
+        vec![Control::Without(&[Layer::Descriptors, Layer::Landlock])]
+    }
+
+    async fn run(&self, lab: &Lab) -> Result<Finding> {
+        let sandbox = lab.sandbox().await?;
+        let breaches = Self::look(lab, &sandbox).await?;
+        sandbox.end().await?;
+        Ok(Finding::from_breaches(&breaches, "nowhere to be seen, saved five times"))
     }
 }
 

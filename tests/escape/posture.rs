@@ -144,6 +144,8 @@ fn kind_of(target: &str) -> &str {
     match target.split_once(":[") {
         Some((kind, _)) => kind,
         None if target.contains("/ids/") => "lock on its ids",
+        // The root of a mount that is in no tree.
+        None if target == "/" => "its layer",
         None => target,
     }
 }

@@ -53,6 +53,13 @@ int canary(int count, char **arguments)
     for (size_t i = 0; i < sizeof bases / sizeof *bases; i++)
         look_from(bases[i]);
     each_mount(look_from);
+    for (int i = 0; i < 64; i++) {
+        char path[64];
+        for (int whose = 0; whose < 2; whose++) {
+            snprintf(path, sizeof path, whose ? "/proc/1/fd/%d" : "/proc/self/fd/%d", i);
+            look_from(path);
+        }
+    }
     struct stat root;
     if (stat("/", &root) == 0)
         say("root", "%lu:%lu", (unsigned long)root.st_dev, (unsigned long)root.st_ino);

@@ -126,6 +126,10 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         if weaken::is_asked(weaken::LEAK_DESCRIPTOR) {
             let root = rustix::fs::open("/", OFlags::RDONLY, Mode::empty());
             std::mem::forget(root);
+            if let Some(layer) = syscall::inherited_descriptor(wire::INIT_SCRATCH) {
+                let _ = syscall::place_descriptor(layer.as_fd(), wire::INIT_SCRATCH);
+                std::mem::forget(layer);
+            }
         }
         Ok(())
     };

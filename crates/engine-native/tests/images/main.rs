@@ -5,6 +5,7 @@
 
 mod builder;
 mod kept;
+mod killed;
 mod layer;
 mod life;
 mod place;
@@ -20,17 +21,29 @@ use place::Place;
 
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
-    let groups = [trees::tests(), runs::tests(), life::tests(), builder::tests(), kept::tests(), saved::tests()];
+    runtime().expect("a runtime").block_on(killed::main_if_asked());
+    let groups = [
+        trees::tests(),
+        runs::tests(),
+        life::tests(),
+        builder::tests(),
+        kept::tests(),
+        saved::tests(),
+        killed::tests(),
+    ];
     let trials = groups.into_iter().flatten().map(|(name, test)| {
         let run = move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            runtime.block_on(test(Place::new()?));
+            runtime()?.block_on(test(Place::new()?));
             Ok(())
         };
         let lacks_debian = name.starts_with("debian_") && std::env::var_os("SANDPEN_TEST_DEBIAN").is_none();
         Trial::test(name, run).with_ignored_flag(lacks_debian)
     });
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }
 
 type Test = fn(Place) -> std::pin::Pin<Box<dyn Future<Output = ()>>>;

@@ -16,7 +16,9 @@ use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
 pub struct Place {
-    directory: tempfile::TempDir,
+    directory: PathBuf,
+    /// Removed with this value.
+    _owned: Option<tempfile::TempDir>,
     pub store: Arc<Store>,
 }
 
@@ -27,13 +29,19 @@ pub struct Sandbox {
 
 impl Place {
     pub fn new() -> std::io::Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let store = Store::open(&directory.path().join("state/images")).map_err(std::io::Error::other)?;
-        Ok(Self { directory, store: Arc::new(store) })
+        let owned = tempfile::tempdir()?;
+        let place = Self::at(owned.path().to_owned())?;
+        Ok(Self { _owned: Some(owned), ..place })
+    }
+
+    /// One that another process has made.
+    pub fn at(directory: PathBuf) -> std::io::Result<Self> {
+        let store = Store::open(&directory.join("state/images")).map_err(std::io::Error::other)?;
+        Ok(Self { directory, _owned: None, store: Arc::new(store) })
     }
 
     pub fn path(&self, below: &str) -> PathBuf {
-        self.directory.path().join(below)
+        self.directory.join(below)
     }
 
     /// An image of these layers, the lowest first.
