@@ -38,12 +38,14 @@ use crate::runner::{RunCode, Runners};
 use crate::spec::{Lifetime, Limits, Persistence, SandboxSpec};
 use crate::tree::{Changes, Checkpoint, Powers, SavedImage, SavedName};
 
+mod allotment;
 mod clock;
 mod core;
 mod create;
 mod execution;
 mod expire;
 mod expiry;
+mod facts;
 mod files;
 mod history;
 mod hold;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use sandbox::{Error, HostRule, Image, Layer, Result};
+use sandbox::{Error, HostRule, Image, Layer, Quota, Result};
 use tools::{Ceiling, ImagePattern, Selection, Toolset};
 
 pub use self::gateway::GatewayConfig;
@@ -48,6 +48,8 @@ pub struct Config {
     pub http: HttpConfig,
     pub registries: RegistryConfig,
     pub packages: PackageConfig,
+    /// The most that one owner may have.
+    pub quota: Quota,
 }
 
 /// Packages that are installed for sandboxes.
@@ -94,6 +96,7 @@ impl Default for Config {
             http: HttpConfig::default(),
             registries: RegistryConfig::default(),
             packages: PackageConfig::default(),
+            quota: Quota::default(),
         }
     }
 }
@@ -183,6 +186,8 @@ impl Config {
             | Key::MaxProcesses
             | Key::MaxDisk
             | Key::MaxNetwork
+            | Key::OwnerDisk
+            | Key::OwnerSavedImages
             | Key::Log
             | Key::Listen
             | Key::MaxBody
@@ -245,6 +250,8 @@ impl Config {
             Key::MaxProcesses => self.server.ceiling.processes = number(value)?,
             Key::MaxDisk => self.server.ceiling.disk = value.parse()?,
             Key::MaxNetwork => self.server.ceiling.network = value.parse()?,
+            Key::OwnerDisk => self.quota.disk = Some(value.parse()?),
+            Key::OwnerSavedImages => self.quota.saved_images = number(value)?,
             Key::Log => self.server.log = value.parse()?,
             Key::Listen => self.http.listen = http::address(value)?,
             Key::AllowedHosts => self.http.allowed_hosts.push(value.parse()?),

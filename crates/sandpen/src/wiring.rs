@@ -176,6 +176,7 @@ async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recove
     settings.recovery = recovery;
     settings.events = outlet.events.clone();
     settings.powers = powers;
+    settings.quota = config.quota;
     settings.passed_through = config.sandbox.passed_through().map(str::to_owned).collect();
     settings.runners = overlaid(config, settings.runners)?;
     settings.packages = Some(package_settings(config, outlet)?);

@@ -1,8 +1,7 @@
 //! What all handles of one service share.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use tokio::runtime::Handle;
@@ -11,6 +10,7 @@ use tokio::sync::{Notify, broadcast};
 use super::ServiceSettings;
 use super::clock::{Clock, Moment};
 use super::expiry::Expiry;
+use super::facts::Facts;
 use super::job::{Jobs, Kept};
 use super::languages::Language;
 use super::ledger::{Ledger, Reading, Record, RecordState};
@@ -22,7 +22,6 @@ use crate::engine::{Capabilities, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventKind, StopReason};
 use crate::id::{Owner, SandboxId, SandboxName};
-use crate::image::Image;
 use crate::spec::{Persistence, SandboxSpec};
 
 pub(super) struct Core {
@@ -42,8 +41,8 @@ pub(super) struct Core {
     /// When the reaper wakes by itself.
     pub wakes_at: AtomicU64,
     /// Whether an image's program passed a runner's check.
-    pub suitable: Mutex<HashMap<(Image, Vec<String>), bool>>,
-    pub languages: Mutex<HashMap<Image, Vec<Language>>>,
+    pub suitable: Facts<Vec<String>, bool>,
+    pub languages: Facts<(), Vec<Language>>,
     /// For work that starts where no runtime is entered, in a `drop` on another thread.
     pub runtime: Handle,
 }
@@ -62,8 +61,8 @@ impl Core {
             packages: Installations::new(&settings.state_dir, settings.packages.as_ref()),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
-            suitable: Mutex::default(),
-            languages: Mutex::default(),
+            suitable: Facts::default(),
+            languages: Facts::default(),
             runtime: Handle::current(),
             settings,
         })

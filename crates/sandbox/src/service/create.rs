@@ -12,7 +12,7 @@ use super::history::Log;
 use super::hold::Hold;
 use super::ledger::{Record, RecordLock, RecordState};
 use super::lifecycle::State;
-use super::quota::Holdings;
+use super::quota::Elsewhere;
 use super::registry::{FIRST_ENGINE_DEADLINE, name_taken};
 use crate::error::{Error, Result};
 use crate::event::{EventKind, StopReason};
@@ -90,8 +90,7 @@ impl Core {
         }
         let state = self.registry.made(id, self.clock.now())?;
         reservation.keep();
-        self.registry.set_history(id, log);
-        if let Err(error) = self.write_down(id, record).await {
+        if let Err(error) = self.write_down(id, record, log).await {
             self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
             let _ = self.end(id, StopReason::Abandoned).await;
             return Err(error);
@@ -130,7 +129,7 @@ impl Core {
     fn first_log(&self, spec: &SandboxSpec, origin: &Origin) -> Log {
         let inherited = match origin {
             Origin::Image => None,
-            Origin::Fork { source, .. } => self.registry.history(&source.owner, &source.id).ok(),
+            Origin::Fork { source, .. } => self.log(&source.owner, &source.id).ok(),
         };
         match inherited {
             Some((_, log)) => log.without_marks(),
@@ -165,24 +164,21 @@ impl Core {
         let now = self.clock.now();
         let quota = &self.settings.quota;
         let reservation = || Reservation { core: Arc::clone(self), id: id.clone(), kept: false };
-        if !persistent && spec.name.is_none() {
-            self.registry.reserve(id, spec, quota, &Holdings::default(), now)?;
+        if !persistent && spec.name.is_none() && quota.disk.is_none() {
+            self.registry.reserve(id, spec, quota, &Elsewhere::default(), now)?;
             return Ok((reservation(), None));
         }
 
-        let _admission = self.ledger.lock_admission().await?;
+        let admission = self.ledger.lock_admission().await?;
         self.lose_ended_elsewhere();
-        let mut elsewhere = Holdings::default();
-        for record in self.ledger.scan()?.iter().filter(|record| record.spec.owner == spec.owner) {
-            if let Some(name) = &spec.name
-                && record.spec.name.as_ref() == Some(name)
-            {
+        let records = self.ledger.scan()?;
+        if let Some(name) = &spec.name {
+            let mut theirs = records.iter().filter(|record| record.spec.owner == spec.owner);
+            if theirs.any(|record| record.spec.name.as_ref() == Some(name)) {
                 return Err(name_taken(name));
             }
-            if !self.registry.contains(&record.id) {
-                elsewhere = elsewhere.and(&Holdings::of(&record.spec));
-            }
         }
+        let elsewhere = self.elsewhere(&spec.owner, &records, &admission).await?;
         self.registry.reserve(id, spec, quota, &elsewhere, now)?;
         let reservation = reservation();
         if !persistent {
@@ -198,15 +194,19 @@ impl Core {
     }
 
     /// What the engine enforces may be tighter than what was asked; what is shown later must be what is in force.
-    async fn write_down(&self, id: &SandboxId, record: Option<(Record, RecordLock)>) -> Result<()> {
+    async fn write_down(&self, id: &SandboxId, record: Option<(Record, RecordLock)>, log: Log) -> Result<()> {
         let limits = self.engine.isolation(id).await?.limits;
         self.registry.set_limits(id, limits);
         match record {
             Some((mut record, lock)) => {
                 record.spec.limits = limits;
+                self.ledger.history(id).make(&log)?;
                 self.make_durable(record, lock).await
             }
-            None => Ok(()),
+            None => {
+                self.registry.set_history(id, log);
+                Ok(())
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::exec::ExecStatus;
 use crate::history::{Deed, History, HistoryEntry, KnownEnvironment};
 use crate::id::{Owner, SandboxId};
-use crate::spec::{Environment, SandboxSpec};
+use crate::spec::{Environment, Persistence, SandboxSpec};
 use crate::tree::Checkpoint;
 
 /// Lines of one sandbox. A line is a few hundred bytes but for code.
@@ -54,10 +54,42 @@ impl Log {
         Self { withheld, ..Self::default() }
     }
 
+    /// One of which `dropped` entries are gone already.
+    pub fn resumed(withheld: BTreeSet<String>, dropped: u64) -> Self {
+        Self { withheld, dropped, ..Self::default() }
+    }
+
+    /// One whose beginning nobody knows any more.
+    pub fn incomplete() -> Self {
+        Self::resumed(BTreeSet::new(), 1)
+    }
+
+    /// Something was there that cannot be told.
+    pub fn miss(&mut self) {
+        self.dropped += 1;
+    }
+
+    pub fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter()
+    }
+
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
     pub fn push(&mut self, line: Line) {
         self.bytes += line.bytes();
         self.lines.push_back(line);
-        while self.lines.len() > MOST_LINES || self.bytes > MOST_BYTES {
+        self.drop_oldest(MOST_LINES, MOST_BYTES);
+    }
+
+    /// To have room for a while.
+    pub fn halve(&mut self) {
+        self.drop_oldest(MOST_LINES / 2, MOST_BYTES / 2);
+    }
+
+    fn drop_oldest(&mut self, most_lines: usize, most_bytes: usize) {
+        while self.lines.len() > most_lines || self.bytes > most_bytes {
             let Some(oldest) = self.lines.pop_front() else { return };
             self.bytes -= oldest.bytes();
             match oldest {
@@ -131,13 +163,31 @@ impl Log {
 
 impl Core {
     pub(super) fn history(&self, owner: &Owner, id: &SandboxId) -> Result<History> {
-        self.locate(owner, id)?;
-        let (spec, log) = self.registry.history(owner, id)?;
+        let (spec, log) = self.log(owner, id)?;
         Ok(log.to_history(&spec))
     }
 
+    /// Where all processes can add to it, if the sandbox may be used by several.
+    pub(super) fn log(&self, owner: &Owner, id: &SandboxId) -> Result<(SandboxSpec, Log)> {
+        let found = self.locate(owner, id)?;
+        let (spec, log) = self.registry.history(owner, id)?;
+        match found.persistence {
+            Persistence::Ephemeral => Ok((spec, log)),
+            Persistence::Persistent => Ok((spec, self.ledger.history(id).read()?.unwrap_or_else(Log::incomplete))),
+        }
+    }
+
+    /// A history with a gap is worth more than a command that is refused for its sake.
     pub(super) fn remember(&self, id: &SandboxId, line: Line) {
-        self.registry.record(id, line);
+        match self.registry.persistence(id) {
+            Some(Persistence::Ephemeral) => self.registry.record(id, line),
+            Some(Persistence::Persistent) => {
+                if let Err(error) = self.ledger.history(id).append(&line) {
+                    tracing::warn!(%id, ?error, "something was done that the sandbox's history does not have");
+                }
+            }
+            None => {}
+        }
     }
 
     /// What ended as it began, like a file that was put in its place.

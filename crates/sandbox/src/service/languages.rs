@@ -1,6 +1,6 @@
 //! Which languages sandboxes can run, found out by asking their programs inside of one.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -34,18 +34,19 @@ pub struct Language {
 }
 
 impl SandboxService {
-    /// The languages of an image, in the order of the runners. Asked once per image: what an image has does not change.
+    /// The languages of an image, in the order of the runners. Asked once, and again when the image may be another.
     pub async fn languages(&self, owner: &Owner, image: &Image) -> Result<Vec<Language>> {
         let core = &self.core;
-        if let Some(known) = core.languages.lock().unwrap_or_else(PoisonError::into_inner).get(image) {
-            return Ok(known.clone());
+        let asked_at = core.clock.now();
+        if let Some(known) = core.languages.get(owner, image, &(), asked_at) {
+            return Ok(known);
         }
         let spec = SandboxSpec { image: image.clone(), ..SandboxSpec::new(owner.clone()) };
         let sandbox = self.create(owner, spec).await?;
         let found = survey(core, &sandbox).await;
         core.end(&sandbox.id, StopReason::Asked).await?;
         let found = found?;
-        core.languages.lock().unwrap_or_else(PoisonError::into_inner).insert(image.clone(), found.clone());
+        core.languages.put(owner, image, (), found.clone(), asked_at);
         Ok(found)
     }
 }

@@ -14,6 +14,8 @@
 //! ledger/sb-….json               the record: replaced whole, never changed in place
 //! ledger/sb-….lock               exclusive: whoever makes, ends or extends this sandbox
 //! ledger/sb-….lease              shared: whoever uses it; exclusive: whoever ends it because nobody does
+//! ledger/sb-….history            what was done in it: added to by whoever does something
+//! ledger/saving/                 room that saves have taken from their owner's quota, locked while they last
 //! ledger/quarantine/             records that could not be read, kept for a person to look at
 //! ```
 //!
@@ -33,11 +35,16 @@ use rustix::fs::{FlockOperation, flock};
 use crate::error::{Error, Result};
 use crate::id::SandboxId;
 
+mod history;
 mod lease;
+mod line;
 mod record;
+mod saving;
 
+pub(crate) use history::HistoryFile;
 pub(crate) use lease::{Lease, LeaseHold};
 pub(crate) use record::{Record, RecordState};
+pub(crate) use saving::{Saving, SavingRoom};
 
 /// No record of ours is larger: an environment is bounded, and so is everything else in a spec.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
@@ -129,7 +136,7 @@ impl Ledger {
             let Ok(id) = stem.parse::<SandboxId>() else { continue };
             match extension {
                 "json" => ids.insert(id),
-                "new" | "lock" | "lease" => others.insert(id),
+                "new" | "lock" | "lease" | "history" | "history-new" => others.insert(id),
                 _ => continue,
             };
         }
@@ -144,7 +151,7 @@ impl Ledger {
         if let Ok(Some(_lock)) = self.try_lock(id)
             && matches!(self.read(id), Ok(Reading::Nothing))
         {
-            for extension in ["new", "lease", "lock"] {
+            for extension in ["new", "lease", "history", "history-new", "lock"] {
                 let _ = fs::remove_file(self.path(id, extension));
             }
         }
@@ -192,7 +199,7 @@ impl Ledger {
 
     /// The record first: without it the other files mean nothing, with it they are still needed.
     fn remove_now(&self, id: &SandboxId) -> Result<()> {
-        for extension in ["json", "new", "lease", "lock"] {
+        for extension in ["json", "new", "lease", "history", "history-new", "lock"] {
             match fs::remove_file(self.path(id, extension)) {
                 Err(error) if error.kind() == IoErrorKind::NotFound => {}
                 other => other.map_err(unusable)?,
@@ -251,6 +258,10 @@ impl Ledger {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(Duration::from_millis(20));
         }
+    }
+
+    pub fn history(&self, id: &SandboxId) -> HistoryFile {
+        HistoryFile::new(self.path(id, "history"))
     }
 
     pub fn lease(&self, id: &SandboxId) -> Lease {

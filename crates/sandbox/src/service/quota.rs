@@ -1,10 +1,12 @@
 //! What one owner may hold at once. Pure: the registry counts, this says yes or no.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::exec::ExecRequest;
-use crate::spec::{ByteSize, Lifetime, Persistence, SandboxSpec};
+use crate::spec::{ByteSize, Lifetime, Limits, Persistence, SandboxSpec};
+use crate::tree::SavedName;
 
 /// Bounds on one owner, and on any one request of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +16,9 @@ pub struct Quota {
     pub persistent: usize,
     /// The sum of the memory limits of all of them.
     pub memory: Option<ByteSize>,
+    /// The sum of the disk limits of all of them, and of the bytes of the owner's saved images.
+    pub disk: Option<ByteSize>,
+    pub saved_images: usize,
     /// Commands that run at once, over all sandboxes of the owner.
     pub execs: usize,
     /// Jobs that run at once, those that wait for their sandbox among them.
@@ -30,6 +35,8 @@ impl Default for Quota {
             sandboxes: 1000,
             persistent: 100,
             memory: None,
+            disk: None,
+            saved_images: 1000,
             execs: 1000,
             // A client that sends a thousand runs at once has them done one after the other, not refused.
             jobs: 2000,
@@ -46,13 +53,41 @@ pub(crate) struct Holdings {
     pub sandboxes: usize,
     pub persistent: usize,
     pub memory: u64,
+    /// Also that of saved images, where they count.
+    pub disk: u64,
     pub execs: usize,
+}
+
+/// What an owner holds that the registry of this process does not know.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Elsewhere {
+    pub holdings: Holdings,
+    /// Names and bytes of saved images, those that are being saved among them.
+    pub saved: BTreeMap<SavedName, u64>,
+}
+
+impl Elsewhere {
+    /// The names that are worth most, for somebody who needs room.
+    fn largest(&self) -> String {
+        let mut saved: Vec<_> = self.saved.iter().collect();
+        saved.sort_by_key(|(name, bytes)| (std::cmp::Reverse(**bytes), *name));
+        let shown = saved.iter().take(3).map(|(name, bytes)| format!("{name} has {}", ByteSize::new(**bytes)));
+        shown.collect::<Vec<_>>().join(", ")
+    }
+
+    fn how_to_make_room(&self) -> String {
+        if self.saved.is_empty() {
+            return "stop a sandbox that you no longer need".to_owned();
+        }
+        format!("stop a sandbox or forget a saved image that you no longer need ({})", self.largest())
+    }
 }
 
 impl Holdings {
     pub fn of(spec: &SandboxSpec) -> Self {
         let persistent = usize::from(spec.persistence == Persistence::Persistent);
-        Self { sandboxes: 1, persistent, memory: spec.limits.memory.bytes(), execs: 0 }
+        let Limits { memory, disk, .. } = spec.limits;
+        Self { sandboxes: 1, persistent, memory: memory.bytes(), disk: disk.bytes(), execs: 0 }
     }
 
     pub fn and(&self, other: &Self) -> Self {
@@ -60,6 +95,7 @@ impl Holdings {
             sandboxes: self.sandboxes + other.sandboxes,
             persistent: self.persistent + other.persistent,
             memory: self.memory.saturating_add(other.memory),
+            disk: self.disk.saturating_add(other.disk),
             execs: self.execs + other.execs,
         }
     }
@@ -69,13 +105,15 @@ impl Holdings {
             sandboxes: self.sandboxes.saturating_sub(other.sandboxes),
             persistent: self.persistent.saturating_sub(other.persistent),
             memory: self.memory.saturating_sub(other.memory),
+            disk: self.disk.saturating_sub(other.disk),
             execs: self.execs.saturating_sub(other.execs),
         }
     }
 }
 
 impl Quota {
-    pub(crate) fn admit_sandbox(&self, held: &Holdings, spec: &SandboxSpec) -> Result<()> {
+    pub(crate) fn admit_sandbox(&self, held: &Holdings, elsewhere: &Elsewhere, spec: &SandboxSpec) -> Result<()> {
+        let held = held.and(&elsewhere.holdings);
         if held.sandboxes >= self.sandboxes {
             return Err(Error::limit_exceeded(format!(
                 "you have {} sandboxes, which is all you may have",
@@ -101,7 +139,33 @@ impl Quota {
             ))
             .with_hint("stop a sandbox that you no longer need, or ask for a smaller memory limit"));
         }
+        let asked = spec.limits.disk;
+        if let Some(disk) = self.disk.filter(|disk| held.disk.saturating_add(asked.bytes()) > disk.bytes()) {
+            return Err(too_much_disk(asked, held.disk, disk)
+                .with_hint(format!("{}, or ask for a smaller disk limit", elsewhere.how_to_make_room())));
+        }
         self.admit_lifetime(spec.lifetime)
+    }
+
+    /// Whether an image of so many bytes may be saved, in place of one that has this name.
+    pub(crate) fn admit_save(
+        &self,
+        held: &Holdings,
+        elsewhere: &Elsewhere,
+        name: &SavedName,
+        bytes: ByteSize,
+    ) -> Result<()> {
+        let replaced = elsewhere.saved.get(name);
+        if replaced.is_none() && elsewhere.saved.len() >= self.saved_images {
+            let count = self.saved_images;
+            return Err(Error::limit_exceeded(format!("you have {count} saved images, which is all you may have"))
+                .with_hint(format!("forget one that you no longer need ({})", elsewhere.largest())));
+        }
+        let held = held.and(&elsewhere.holdings).disk.saturating_sub(replaced.copied().unwrap_or(0));
+        match self.disk.filter(|disk| held.saturating_add(bytes.bytes()) > disk.bytes()) {
+            Some(disk) => Err(too_much_disk(bytes, held, disk).with_hint(elsewhere.how_to_make_room())),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn admit_lifetime(&self, lifetime: Lifetime) -> Result<()> {
@@ -141,6 +205,11 @@ impl Quota {
     }
 }
 
+fn too_much_disk(asked: ByteSize, held: u64, allowed: ByteSize) -> Error {
+    let whole = ByteSize::new(held.saturating_add(asked.bytes()));
+    Error::limit_exceeded(format!("{asked} more disk would make {whole}, and {allowed} are allowed"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,23 +225,44 @@ mod tests {
         let quota = Quota { sandboxes: 3, persistent: 1, memory: Some(ByteSize::mebibytes(1024)), ..Quota::default() };
         let spec = SandboxSpec::new(Owner::local());
         let persistent = SandboxSpec { persistence: Persistence::Persistent, ..spec.clone() };
-        let held = Holdings { sandboxes: 1, persistent: 1, memory: 512 << 20, execs: 0 };
-        assert!(quota.admit_sandbox(&held, &spec).is_ok());
-        assert!(refused(quota.admit_sandbox(&held, &persistent)));
-        assert!(refused(quota.admit_sandbox(&Holdings { memory: (512 << 20) + 1, ..held }, &spec)));
-        assert!(refused(quota.admit_sandbox(&Holdings { memory: u64::MAX, ..held }, &spec)));
-        assert!(refused(quota.admit_sandbox(&Holdings { sandboxes: 3, ..held }, &spec)));
+        let quota = Quota { disk: Some(ByteSize::mebibytes(4096)), ..quota };
+        let admit = |held: &Holdings, spec: &SandboxSpec| quota.admit_sandbox(held, &Elsewhere::default(), spec);
+        let held = Holdings { sandboxes: 1, persistent: 1, memory: 512 << 20, disk: 3 << 30, execs: 0 };
+        assert!(admit(&held, &spec).is_ok());
+        assert!(refused(admit(&held, &persistent)));
+        assert!(refused(admit(&Holdings { memory: (512 << 20) + 1, ..held }, &spec)));
+        assert!(refused(admit(&Holdings { memory: u64::MAX, ..held }, &spec)));
+        assert!(refused(admit(&Holdings { disk: (3 << 30) + 1, ..held }, &spec)));
+        assert!(refused(admit(&Holdings { disk: u64::MAX, ..held }, &spec)));
+        assert!(refused(admit(&Holdings { sandboxes: 3, ..held }, &spec)));
+    }
+
+    #[test]
+    fn saves_are_bounded_in_bytes_and_number() {
+        let quota = Quota { disk: Some(ByteSize::new(100)), saved_images: 2, ..Quota::default() };
+        let name = |text: &str| text.parse::<SavedName>().unwrap();
+        let held = Holdings { disk: 10, ..Holdings::default() };
+        let saved: BTreeMap<_, _> = [(name("large"), 50), (name("small"), 20)].into();
+        let elsewhere = Elsewhere { holdings: Holdings { disk: 70, ..Holdings::default() }, saved };
+        let admit = |text, bytes| quota.admit_save(&held, &elsewhere, &name(text), ByteSize::new(bytes));
+        assert!(refused(admit("new", 1)), "there are two already");
+        assert!(admit("small", 40).is_ok());
+        assert!(refused(admit("small", 41)));
+        assert!(admit("large", 70).is_ok());
+        let hint = admit("large", 71).unwrap_err().hint().unwrap().to_owned();
+        assert!(hint.contains("large has 50 B, small has 20 B"), "{hint}");
     }
 
     #[test]
     fn lifetimes_are_bounded() {
         let quota = Quota { total_lifetime: Some(Duration::from_secs(60)), ..Quota::default() };
         let mut spec = SandboxSpec::new(Owner::local());
-        assert!(refused(quota.admit_sandbox(&Holdings::default(), &spec)));
+        let admit = |spec: &SandboxSpec| quota.admit_sandbox(&Holdings::default(), &Elsewhere::default(), spec);
+        assert!(refused(admit(&spec)));
         spec.lifetime.total = Some(Duration::from_secs(60));
-        assert!(quota.admit_sandbox(&Holdings::default(), &spec).is_ok());
+        assert!(admit(&spec).is_ok());
         spec.lifetime.idle = Duration::MAX;
-        assert!(refused(quota.admit_sandbox(&Holdings::default(), &spec)));
+        assert!(refused(admit(&spec)));
     }
 
     #[test]

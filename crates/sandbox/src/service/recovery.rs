@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::core::Core;
+use super::history::Log;
 use super::ledger::{Reading, RecordState};
 use crate::engine::EngineSandbox;
 use crate::error::Result;
@@ -98,6 +99,9 @@ impl Core {
         let now = self.clock.now();
         let record = self.record(&sandbox.id, spec, RecordState::Live, now);
         self.ledger.lease(&sandbox.id).make(now)?;
+        if self.ledger.history(&sandbox.id).read()?.is_none() {
+            self.ledger.history(&sandbox.id).make(&Log::incomplete())?;
+        }
         self.ledger.write(&record, &lock).await?;
         self.adopt(&record);
         Ok(())

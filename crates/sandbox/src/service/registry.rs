@@ -9,7 +9,7 @@ use super::clock::{Clock, Moment};
 use super::expiry::Expiry;
 use super::history::{Line, Log};
 use super::lifecycle::{Happening, Refusal, State};
-use super::quota::{Holdings, Quota};
+use super::quota::{Elsewhere, Holdings, Quota};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::StopReason;
 use crate::exec::ExecRequest;
@@ -53,21 +53,21 @@ impl Registry {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Promise a sandbox to its owner. `elsewhere` is what the owner holds that only other processes know.
+    /// Promise a sandbox to its owner.
     pub fn reserve(
         &self,
         id: &SandboxId,
         spec: &SandboxSpec,
         quota: &Quota,
-        elsewhere: &Holdings,
+        elsewhere: &Elsewhere,
         now: Moment,
     ) -> Result<()> {
         let mut map = self.lock();
         if map.closed {
             return Err(Error::unavailable("the service is shutting down"));
         }
-        let held = map.holdings.get(&spec.owner).copied().unwrap_or_default().and(elsewhere);
-        quota.admit_sandbox(&held, spec)?;
+        let held = map.holdings.get(&spec.owner).copied().unwrap_or_default();
+        quota.admit_sandbox(&held, elsewhere, spec)?;
         if let Some(name) = &spec.name
             && map.named(&spec.owner, name).is_some()
         {
@@ -75,6 +75,10 @@ impl Registry {
         }
         map.insert(id.clone(), Entry::new(spec.clone(), State::Creating, now));
         Ok(())
+    }
+
+    pub fn held(&self, owner: &Owner) -> Holdings {
+        self.lock().holdings.get(owner).copied().unwrap_or_default()
     }
 
     /// Take over a live sandbox that another process made. Whether it was new to us.

@@ -1,7 +1,7 @@
 //! Running something in a sandbox: commands, and code in a language.
 
 use std::pin::pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
@@ -194,11 +194,11 @@ impl Core {
         Err(step.missing(&info.image))
     }
 
-    /// Asked once per image: what an image has does not change.
+    /// Asked once per image, as long as it is the same.
     pub(super) async fn is_suitable(self: &Arc<Self>, info: &SandboxInfo, check: &ExecRequest) -> Result<bool> {
-        let question = (info.image.clone(), check.argv().to_vec());
-        if let Some(known) = self.suitable.lock().unwrap_or_else(PoisonError::into_inner).get(&question) {
-            return Ok(*known);
+        let (question, asked_at) = (check.argv().to_vec(), self.clock.now());
+        if let Some(known) = self.suitable.get(&info.owner, &info.image, &question, asked_at) {
+            return Ok(known);
         }
         let suitable = match self.start(&info.owner, &info.id, check, Remembered::Not).await {
             Ok(execution) => {
@@ -211,7 +211,7 @@ impl Core {
             }
             Err(error) => return Err(error),
         };
-        self.suitable.lock().unwrap_or_else(PoisonError::into_inner).insert(question, suitable);
+        self.suitable.put(&info.owner, &info.image, question, suitable, asked_at);
         Ok(suitable)
     }
 }

@@ -38,7 +38,12 @@ impl Core {
         let (snapshots, name) = (self.snapshots()?, name.clone());
         self.to_the_end(hold, TreeWork::Save, async move |hold| {
             let started = Instant::now();
+            let core = &hold.core;
+            let room = core.admit_save(&hold, &name).await?;
             let saved = snapshots.save(&hold.id, &name).await?;
+            core.suitable.forget_saved(&hold.owner, &name);
+            core.languages.forget_saved(&hold.owner, &name);
+            core.check_saved(&hold.owner, &saved, room).await?;
             let (bytes, took) = (saved.bytes, started.elapsed());
             hold.core.emit(&hold.owner, &hold.id, EventKind::Saved { name, bytes, took });
             Ok(saved)
@@ -46,11 +51,14 @@ impl Core {
         .await
     }
 
-    pub(super) async fn forget(&self, owner: &Owner, name: &SavedName) -> Result<bool> {
+    pub(super) async fn forget(self: &Arc<Self>, owner: &Owner, name: &SavedName) -> Result<bool> {
         let snapshots = self.snapshots()?;
-        let (events, owner, name) = (self.settings.events.clone(), owner.clone(), name.clone());
+        let (core, owner, name) = (Arc::clone(self), owner.clone(), name.clone());
         let work = self.runtime.spawn(async move {
             let forgotten = snapshots.forget(&owner, &name).await;
+            core.suitable.forget_saved(&owner, &name);
+            core.languages.forget_saved(&owner, &name);
+            let events = &core.settings.events;
             match &forgotten {
                 Ok(true) => events.emit_of(&owner, EventKind::Forgotten { name }),
                 Ok(false) => {}

@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod bounds;
+mod checkpoints;
 mod endings;
 mod follow;
 mod keys;

@@ -2,6 +2,7 @@
 
 mod expiry;
 mod fairness;
+mod history;
 mod jobs;
 mod languages;
 mod life;
@@ -11,4 +12,5 @@ mod overhead;
 mod persistence;
 mod quotas;
 mod support;
+mod trees;
 mod vanishing;

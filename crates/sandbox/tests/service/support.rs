@@ -9,9 +9,10 @@ use std::time::Duration;
 use sandbox::engine::fake::{FakeEngine, FakeHost};
 use sandbox::{
     Captured, Error, ErrorKind, Event, EventKind, ExecRequest, ExecStatus, InstanceId, Lifetime, OutputCaps, Owner,
-    Persistence, SandboxId, SandboxInfo, SandboxService, SandboxSpec, ServiceSettings,
+    Persistence, SandboxId, SandboxInfo, SandboxService, SandboxSpec, ServiceSettings, WriteOptions,
 };
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
 
 pub struct World {
     pub host: FakeHost,
@@ -32,8 +33,10 @@ impl World {
         self.process_with(self.settings()).await
     }
 
-    pub async fn process_with(&self, settings: ServiceSettings) -> SandboxService {
-        SandboxService::start(self.engine(), settings).await.unwrap()
+    pub async fn process_with(&self, mut settings: ServiceSettings) -> SandboxService {
+        let engine = self.engine();
+        settings.powers = engine.powers();
+        SandboxService::start(engine, settings).await.unwrap()
     }
 
     pub fn engine(&self) -> Arc<FakeEngine> {
@@ -44,7 +47,7 @@ impl World {
     pub fn ledger_files(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.state.path().join("ledger")).unwrap();
         let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.retain(|name| name != "admission.lock" && name != "quarantine");
+        names.retain(|name| !["admission.lock", "quarantine", "saving"].contains(&name.as_str()));
         names.sort();
         names
     }
@@ -83,6 +86,13 @@ pub async fn says(service: &SandboxService, id: &SandboxId, script: &str) -> Str
     let captured = shell(service, id, script).await.unwrap();
     assert_eq!(captured.outcome.status, ExecStatus::Exited(0), "{}", captured.stderr.to_text());
     captured.stdout.to_text()
+}
+
+pub async fn write(service: &SandboxService, id: &SandboxId, path: &str, bytes: &[u8]) {
+    let files = service.files(&owner(), id).unwrap();
+    let mut file = files.write(&path.parse().unwrap(), WriteOptions::default()).await.unwrap();
+    file.write_all(bytes).await.unwrap();
+    file.commit().await.unwrap();
 }
 
 pub fn kind<T: std::fmt::Debug>(result: Result<T, Error>) -> ErrorKind {

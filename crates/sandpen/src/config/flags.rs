@@ -235,6 +235,14 @@ pub struct ServerFlags {
     #[arg(long, value_name = "HOSTS")]
     max_network: Vec<String>,
 
+    /// The most room of one user, for files of all sandboxes and for saved images together [default: no bound]
+    #[arg(long, value_name = "SIZE")]
+    owner_disk: Option<String>,
+
+    /// The most images that one user may have saved [default: 1000]
+    #[arg(long, value_name = "NUMBER")]
+    owner_saved_images: Option<String>,
+
     /// How much to write to standard error: off, error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL", value_parser = PossibleValuesParser::new(LogLevel::NAMES), hide_possible_values = true)]
     log: Option<String>,
@@ -252,6 +260,8 @@ impl ServerFlags {
         push(written, Key::MaxProcesses, &self.max_processes);
         push(written, Key::MaxDisk, &self.max_disk);
         push_parts(written, Key::MaxNetwork, &self.max_network);
+        push(written, Key::OwnerDisk, &self.owner_disk);
+        push(written, Key::OwnerSavedImages, &self.owner_saved_images);
         push(written, Key::Log, &self.log);
         if self.read_only {
             written.push(Key::ReadOnly, "true");

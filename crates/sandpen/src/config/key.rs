@@ -79,6 +79,8 @@ keys! {
     MaxProcesses, "max_processes", One;
     MaxDisk, "max_disk", One;
     MaxNetwork, "max_network", Parts;
+    OwnerDisk, "owner_disk", One;
+    OwnerSavedImages, "owner_saved_images", One;
     Log, "log", One;
     Listen, "listen", One;
     AllowedHosts, "allowed_hosts", List;
