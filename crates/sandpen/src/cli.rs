@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, logs, man, mcp, ps, restore,
-    run, save, secret, serve, stop, tools,
+    bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, logs, man, mcp, package, ps,
+    restore, run, save, secret, serve, stop, tools,
 };
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
@@ -83,6 +83,7 @@ impl Cli {
             | Command::Diff(_)
             | Command::Restore(_)
             | Command::Export(_)
+            | Command::Package(_)
             | Command::Secret(_)
             | Command::Doctor(_)
             | Command::Bench(_)
@@ -124,6 +125,7 @@ pub enum Command {
     Restore(restore::Arguments),
     Export(export::Arguments),
     Image(image::Arguments),
+    Package(package::Arguments),
     Secret(secret::Arguments),
     Mcp(mcp::Arguments),
     Serve(serve::Arguments),
@@ -151,6 +153,7 @@ impl Command {
             Self::Restore(arguments) => restore::run(arguments, config),
             Self::Export(arguments) => export::run(arguments, config),
             Self::Image(arguments) => image::run(arguments, config),
+            Self::Package(arguments) => package::run(arguments, config),
             Self::Secret(arguments) => secret::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Tools(arguments) => tools::run(arguments, config),
@@ -178,6 +181,7 @@ impl Command {
             | Self::Restore(_)
             | Self::Export(_)
             | Self::Image(_)
+            | Self::Package(_)
             | Self::Secret(_)
             | Self::Mcp(_)
             | Self::Tools(_)

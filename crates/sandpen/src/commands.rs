@@ -16,6 +16,7 @@ pub mod image;
 pub mod logs;
 pub mod man;
 pub mod mcp;
+pub mod package;
 pub mod ps;
 pub mod restore;
 pub mod run;

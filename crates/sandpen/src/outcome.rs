@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandbox::{
     ByteSize, Captured, Checkpoint, Denial, ExecOutcome, ExecStatus, ExecUsage, IsolationReport, Layer, Limits,
-    Network, NetworkActivity, SandboxInfo,
+    Network, NetworkActivity, Prepared, SandboxInfo,
 };
 use serde::Serialize;
 use tools::network::{self, NetworkObject, Wish};
@@ -31,6 +31,9 @@ pub struct ResultObject {
     /// Variables of ours that the code could read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     passed_through_env: Vec<String>,
+    /// What was installed for it, with versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    packages: Vec<String>,
     /// The files as they were before, when that was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     checkpoint: Option<u32>,
@@ -50,6 +53,11 @@ pub struct IsolationObject {
 }
 
 impl ResultObject {
+    #[must_use]
+    pub fn with_packages(self, prepared: &[Prepared]) -> Self {
+        Self { packages: prepared.iter().flat_map(Prepared::versions).collect(), ..self }
+    }
+
     pub fn new(
         sandbox: &SandboxInfo,
         captured: &Captured,
@@ -69,6 +77,7 @@ impl ResultObject {
             network: (!sandbox.network.is_none()).then(|| (&outcome.network).into()),
             isolation: isolation.into(),
             passed_through_env: config.passed_through().map(str::to_owned).collect(),
+            packages: Vec::new(),
             checkpoint: None,
         }
     }

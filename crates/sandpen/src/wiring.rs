@@ -65,6 +65,7 @@ pub fn policy(config: &Config) -> Result<Policy> {
     Ok(Policy {
         image: sandbox.image.clone(),
         images: server.images.clone(),
+        packages: config.packages.allowed,
         limits,
         ceiling: Ceiling {
             cpu_millis: ceiling.cpu_millis.max(limits.cpu_millis),

@@ -11,6 +11,7 @@ pub mod export;
 pub mod image;
 pub mod instructions;
 pub mod network;
+pub mod packages;
 pub mod policy;
 pub mod prompts;
 pub mod resources;

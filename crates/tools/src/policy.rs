@@ -16,6 +16,8 @@ pub struct Policy {
     pub image: Image,
     /// Those that may be asked for besides it.
     pub images: Vec<ImagePattern>,
+    /// Whether packages may be asked for.
+    pub packages: bool,
     pub limits: Limits,
     pub ceiling: Ceiling,
     /// What a sandbox reaches that does not ask.
@@ -42,6 +44,7 @@ impl Default for Policy {
         Self {
             image: Image::Host,
             images: Vec::new(),
+            packages: false,
             limits: Limits::default(),
             ceiling: Ceiling::default(),
             network: Network::None,
@@ -146,9 +149,9 @@ impl Policy {
         })
     }
 
-    /// Whether a call can lead beyond the sandboxes: to hosts, or to a registry for its image.
+    /// Whether a call can lead beyond the sandboxes: to hosts, to a registry for its image, or to an index for packages.
     pub fn reaches_out(&self) -> bool {
-        !self.ceiling.network.is_none() || !self.images.is_empty()
+        !self.ceiling.network.is_none() || !self.images.is_empty() || self.packages
     }
 
     pub fn timeout(&self, seconds: Option<f64>) -> Result<Duration> {

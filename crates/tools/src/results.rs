@@ -55,6 +55,10 @@ pub struct RunObject {
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(default)]
     pub artifacts_left_out: usize,
+    /// What was installed for the run, with versions.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub packages: Vec<String>,
     /// Present once the run has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageObject>,
@@ -194,6 +198,7 @@ fn object(job: &Job, status: Status) -> RunObject {
         truncated: stdout_cut || stderr_cut,
         artifacts: Vec::new(),
         artifacts_left_out: 0,
+        packages: Vec::new(),
         usage: None,
         network: None,
         job_id: None,

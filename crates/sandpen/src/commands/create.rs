@@ -1,12 +1,15 @@
 //! `sandpen create`: a sandbox that stays when this process is gone.
 
 use clap::Args;
-use sandbox::{Owner, Persistence, Result, SandboxName, SandboxSpec};
+use sandbox::{Owner, PackageLanguage, Persistence, Result, SandboxName, SandboxSpec};
 
 use crate::cli::examples;
 use crate::commands::image::{self, Pulled};
+use crate::commands::package;
 use crate::commands::ps::SandboxObject;
-use crate::config::flags::{EnvFlag, GrantFlags, LifetimeFlags, PullFlags, SandboxFlags, SecretsFileFlag};
+use crate::config::flags::{
+    EnvFlag, GrantFlags, LifetimeFlags, PackageFlags, PullFlags, SandboxFlags, SecretsFileFlag,
+};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::signals::Signals;
@@ -37,6 +40,9 @@ pub struct Arguments {
     sandbox: SandboxFlags,
 
     #[command(flatten)]
+    package: PackageFlags,
+
+    #[command(flatten)]
     pull: PullFlags,
 
     #[command(flatten)]
@@ -51,6 +57,7 @@ impl Arguments {
         self.lifetime.write_to(written);
         self.env.write_to(written);
         self.sandbox.write_to(written);
+        self.package.write_to(written);
         self.pull.write_to(written);
         self.grant.write_to(written);
         self.secrets_file.write_to(written);
@@ -59,6 +66,7 @@ impl Arguments {
 
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let name = arguments.name.as_deref().map(str::parse::<SandboxName>).transpose()?;
+    let packages = arguments.package.packages(PackageLanguage::Python)?;
     let owner = Owner::local();
     let spec = SandboxSpec {
         lifetime: config.sandbox.lifetime,
@@ -73,7 +81,13 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let config = &config;
     wiring::with_service(config, |service| async move {
         let mut signals = Signals::listen()?;
-        let sandbox = match signals.unless_ended(service.create(&owner, spec)).await {
+        let made = async {
+            let mut spec = spec;
+            let packages = package::provide(&service, &owner, &spec.image, &packages, config.json).await?;
+            packages.iter().try_for_each(|prepared| prepared.attach_to(&mut spec))?;
+            service.create(&owner, spec).await
+        };
+        let sandbox = match signals.unless_ended(made).await {
             Ok(created) => created?,
             Err(signal) => return Ok(Exit::signal(signal)),
         };

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use clap::Args;
 use sandbox::{
-    Environment, ErrorKind, Execution, Files, GuestPath, OutputCaps, Owner, Result, RunCode, SandboxInfo,
-    SandboxService,
+    Environment, ErrorKind, Execution, Files, GuestPath, OutputCaps, Owner, PackageLanguage, Prepared, Result, RunCode,
+    SandboxInfo, SandboxService,
 };
 
 use crate::attach::{self, CutShort, Screen};
 use crate::cli::examples;
 use crate::commands::image::{self, Pulled};
-use crate::config::flags::{EnvFlag, NetworkFlags, PullFlags, SandboxFlags, TimeoutFlag};
+use crate::commands::package;
+use crate::config::flags::{EnvFlag, NetworkFlags, PackageFlags, PullFlags, SandboxFlags, TimeoutFlag};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::outcome::{self, Remedy, ResultObject};
@@ -42,6 +43,7 @@ const UNDER_WAY: Duration = Duration::from_millis(1);
     ("sandpen run app.js --memory 1G --timeout 5m", "more room, more time"),
     ("sandpen run fetch.py --network api.example.com", "one host of the network"),
     ("sandpen run app.py --image python:3.12", "an image, fetched when it is not here"),
+    ("sandpen run plot.py --package pandas,matplotlib", "packages, installed at the first use"),
     ("sandpen run bash 'echo $1' -- hello", "arguments for the program"),
 ]))]
 pub struct Arguments {
@@ -81,6 +83,9 @@ pub struct Arguments {
     sandbox: SandboxFlags,
 
     #[command(flatten)]
+    package: PackageFlags,
+
+    #[command(flatten)]
     pull: PullFlags,
 
     #[command(flatten)]
@@ -92,6 +97,7 @@ impl Arguments {
         self.timeout.write_to(written);
         self.env.write_to(written);
         self.sandbox.write_to(written);
+        self.package.write_to(written);
         self.pull.write_to(written);
         self.network.write_to(written);
     }
@@ -134,13 +140,12 @@ impl Run<'_> {
             tokio::time::sleep(UNDER_WAY).await;
             source::resolve(self.service.runners(), language, code.as_deref(), file.as_deref())
         };
-        let (source, sandbox) = match signals.unless_ended(async { tokio::join!(biased; self.prepare(), source) }).await
-        {
-            Ok((prepared, source)) => (source?, prepared?),
+        let (source, sandbox, packages) = match signals.unless_ended(self.make(source)).await {
+            Ok(made) => made?,
             Err(signal) => return Ok(Exit::signal(signal)),
         };
         let input = source.input;
-        let execution = match signals.unless_ended(self.start(&sandbox, source)).await {
+        let execution = match signals.unless_ended(self.start(&sandbox, source, &packages)).await {
             Ok(Ok(execution)) => execution,
             Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
                 Teller::new(self.config).error(&error);
@@ -152,7 +157,8 @@ impl Run<'_> {
         let (exit, cut_short) = if self.config.json {
             let ended = attach::capture(execution, input, OutputCaps::default(), signals).await?;
             let isolation = self.service.isolation(&self.owner, &sandbox.id).await?;
-            output::object(&ResultObject::new(&sandbox, &ended.value, &isolation, &self.config.sandbox));
+            let result = ResultObject::new(&sandbox, &ended.value, &isolation, &self.config.sandbox);
+            output::object(&result.with_packages(&packages));
             (Exit::of(ended.value.outcome.status), ended.cut_short)
         } else {
             let ended = attach::stream(execution, input, self.arguments.screen(), signals).await?;
@@ -165,8 +171,27 @@ impl Run<'_> {
         self.finish(&sandbox, exit, cut_short, signals).await
     }
 
-    async fn prepare(&self) -> Result<SandboxInfo> {
-        let sandbox = self.service.create(&self.owner, self.config.sandbox.spec(&self.owner)).await?;
+    /// Where there are packages, the code comes first: its language says whose they are.
+    async fn make(&self, source: impl Future<Output = Result<Source>>) -> Result<(Source, SandboxInfo, Vec<Prepared>)> {
+        if self.arguments.package.is_empty() {
+            let (sandbox, source) = tokio::join!(biased; self.prepare(&[]), source);
+            return Ok((source?, sandbox?, Vec::new()));
+        }
+        let source = source.await?;
+        let packages = self.packages(&source).await?;
+        Ok((source, self.prepare(&packages).await?, packages))
+    }
+
+    async fn packages(&self, source: &Source) -> Result<Vec<Prepared>> {
+        let usual = PackageLanguage::of_runner(&source.language).unwrap_or(PackageLanguage::Python);
+        let wanted = self.arguments.package.packages(usual)?;
+        package::provide(&self.service, &self.owner, &self.config.sandbox.image, &wanted, self.config.json).await
+    }
+
+    async fn prepare(&self, packages: &[Prepared]) -> Result<SandboxInfo> {
+        let mut spec = self.config.sandbox.spec(&self.owner);
+        packages.iter().try_for_each(|prepared| prepared.attach_to(&mut spec))?;
+        let sandbox = self.service.create(&self.owner, spec).await?;
         if !self.inputs.is_empty() {
             let files = self.files(&sandbox)?;
             for (host, guest) in &self.inputs {
@@ -176,11 +201,13 @@ impl Run<'_> {
         Ok(sandbox)
     }
 
-    async fn start(&self, sandbox: &SandboxInfo, source: Source) -> Result<Execution> {
+    async fn start(&self, sandbox: &SandboxInfo, source: Source, packages: &[Prepared]) -> Result<Execution> {
         let screen = self.arguments.screen();
+        let mut environment = self.environment.clone();
+        packages.iter().try_for_each(|prepared| prepared.join(&mut environment))?;
         let run = RunCode {
             arguments: self.arguments.arguments.clone(),
-            environment: self.environment.clone(),
+            environment,
             terminal: (screen == Screen::Terminal).then(terminal::size),
             ..RunCode::new(source.language, source.code, self.config.sandbox.timeout(screen))
         };

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sandbox::{ByteSize, Environment, Error, Lifetime, Limits, Persistence, Result, SandboxSpec};
+use sandbox::{ByteSize, Environment, Error, Lifetime, Limits, PackageLanguage, Persistence, Result, SandboxSpec};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -12,6 +12,7 @@ use crate::call::Call;
 use crate::content::Content;
 use crate::image;
 use crate::network::NetworkArgument;
+use crate::packages;
 use crate::policy::{Asked, Policy};
 use crate::select::Toolset;
 use crate::text;
@@ -36,6 +37,9 @@ struct Arguments {
     idle_timeout_s: Option<u32>,
     /// The image to start from.
     image: Option<String>,
+    /// Packages to have there.
+    #[serde(default)]
+    packages: Vec<String>,
     /// What it may reach.
     network: Option<NetworkArgument>,
     /// Ends after so many seconds, used or not. Default: no such end.
@@ -84,6 +88,8 @@ pub fn tool(policy: &Policy) -> Tool {
     tool.refine("processes", "description", format!("Processes and threads at once. Default {processes}."));
     tool.refine("processes", "maximum", ceiling.processes);
     tool.refine("image", "description", image::argument(policy));
+    let usual = "They are of Python, or of npm with npm: before.";
+    tool.refine("packages", "description", packages::argument(policy, usual));
     tool.refine("network", "description", words::argument(policy));
     let idle = policy.lifetime.idle.as_secs();
     tool.refine("idle_timeout_s", "description", format!("Ends after so many seconds without use. Default {idle}."));
@@ -91,20 +97,26 @@ pub fn tool(policy: &Policy) -> Tool {
 }
 
 async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject>> {
-    let spec = spec(&call, &arguments)?;
+    let wanted = packages::asked(&call.policy, PackageLanguage::Python, &arguments.packages)?;
+    let mut spec = spec(&call, &arguments)?;
     image::provide(&call, &spec.image).await?;
+    let prepared = packages::provide(&call, &spec.image, &wanted).await?;
+    let installed = packages::attach(&prepared, &mut spec)?;
     let sandbox = tokio::select! {
         created = call.service.create(&call.owner, spec) => created?,
         () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
     };
-    let value = SandboxObject::from(&sandbox);
-    let text = format!(
+    let value = SandboxObject { packages: installed, ..SandboxObject::from(&sandbox) };
+    let mut text = format!(
         "created sandbox {}; image {}; work directory {}; network: {}",
         value.sandbox_id,
         value.image,
         value.work_directory,
         words::shortened(&sandbox.network)
     );
+    if !value.packages.is_empty() {
+        text.push_str(&format!("; packages: {}", value.packages.join(", ")));
+    }
     Ok(Answer { content: vec![Content::Text(text)], value })
 }
 

@@ -34,6 +34,8 @@ struct Environment {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     saved_images: Vec<SavedObject>,
+    /// Whether run_code and create_sandbox install packages.
+    packages_allowed: bool,
     work_directory: String,
     languages: Vec<LanguageObject>,
     limits: LimitsObject,
@@ -129,6 +131,7 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
         image: call.policy.image.shown().to_owned(),
         allowed_images: call.policy.images.iter().map(ToString::to_string).collect(),
         saved_images: saved.iter().map(SavedObject::from).collect(),
+        packages_allowed: call.policy.packages,
         work_directory: work_directory.to_string_lossy().into_owned(),
         languages: languages
             .into_iter()
@@ -211,6 +214,11 @@ fn text(environment: &Environment) -> String {
             (None, None) => writeln!(text, "  {}: not installed", language.name),
         };
     }
+    let packages = match environment.packages_allowed {
+        true => "of Python and npm, on request: packages of run_code and create_sandbox",
+        false => "those of the image only",
+    };
+    let _ = writeln!(text, "packages: {packages}");
     let limits = &environment.limits;
     let _ = writeln!(
         text,

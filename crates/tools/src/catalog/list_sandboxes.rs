@@ -37,6 +37,10 @@ pub struct SandboxObject {
     pub processes: u32,
     /// What it may reach.
     pub network: String,
+    /// What was installed for it, with versions: told by create_sandbox alone.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub packages: Vec<String>,
     pub persist: bool,
     /// Commands that run in it now.
     pub running: usize,
@@ -59,6 +63,7 @@ impl From<&SandboxInfo> for SandboxObject {
             disk_mb: sandbox.limits.disk.bytes() >> 20,
             processes: sandbox.limits.processes,
             network: sandbox.network.to_string(),
+            packages: Vec::new(),
             persist: sandbox.persistence == Persistence::Persistent,
             running: sandbox.running,
             expires_in_s: sandbox.expires_at.map(left),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{GuestPath, JobFile, JobRequest, JobWork, Result, RunCode};
+use sandbox::{Error, GuestPath, JobFile, JobPlace, JobRequest, JobWork, PackageLanguage, Result, RunCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -11,6 +11,7 @@ use super::run::{self, Waiting};
 use super::write_file::Encoding;
 use crate::call::Call;
 use crate::network::NetworkArgument;
+use crate::packages;
 use crate::policy::{Asked, Policy};
 use crate::results::RunObject;
 use crate::select::Toolset;
@@ -43,6 +44,9 @@ struct Arguments {
     cwd: Option<String>,
     /// The image to start from.
     image: Option<String>,
+    /// Packages to have there.
+    #[serde(default)]
+    packages: Vec<String>,
     /// What the run may reach.
     network: Option<NetworkArgument>,
     /// Seconds until the run is killed.
@@ -100,6 +104,9 @@ pub fn tool(policy: &Policy) -> Tool {
     };
     let mut tool = Tool::new(definition, run_code);
     tool.refine("language", "enum", policy.languages.clone());
+    let usual = "They are of the code's language, or of npm with npm: before. Not with sandbox_id: give them to \
+                 create_sandbox instead.";
+    tool.refine("packages", "description", packages::argument(policy, usual));
     run::refine(&mut tool, policy);
     tool
 }
@@ -107,11 +114,22 @@ pub fn tool(policy: &Policy) -> Tool {
 async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
     let asked = Asked { image: arguments.image.as_deref(), network: arguments.network.as_ref() };
-    let (place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref(), asked).await?;
+    let language = &call.service.runners().find(&arguments.language)?.name;
+    let usual = PackageLanguage::of_runner(language).unwrap_or(PackageLanguage::Python);
+    let wanted = packages::asked(&call.policy, usual, &arguments.packages)?;
+    let (mut place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref(), asked).await?;
+    let mut variables = environment(&arguments.env)?;
+    let mut installed = Vec::new();
+    if !wanted.is_empty() {
+        let JobPlace::Fresh(spec) = &mut place else { return Err(only_when_made()) };
+        let prepared = packages::provide(&call, &spec.image, &wanted).await?;
+        installed = packages::attach(&prepared, spec)?;
+        prepared.iter().try_for_each(|prepared| prepared.join(&mut variables))?;
+    }
     let resolve = |path: &String| GuestPath::resolve(&work_directory, path.as_bytes());
     let code = RunCode {
         arguments: arguments.args,
-        environment: environment(&arguments.env)?,
+        environment: variables,
         work_directory: arguments.cwd.as_ref().map(resolve).transpose()?,
         ..RunCode::new(
             arguments.language,
@@ -127,5 +145,12 @@ async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>>
         key: arguments.idempotency_key.as_deref().map(str::parse).transpose()?,
         ..JobRequest::new(place, JobWork::Code(code))
     };
-    run::run(call, request, waiting).await
+    let mut answer = run::run(call, request, waiting).await?;
+    answer.value.packages = installed;
+    Ok(answer)
+}
+
+fn only_when_made() -> Error {
+    Error::invalid_input("packages are given to a sandbox when it is made")
+        .with_hint("call create_sandbox with these packages and run there, or leave sandbox_id out")
 }
