@@ -5,12 +5,15 @@
 
 use std::fmt;
 
+use serde_json::Value;
+
 pub use self::ignore::Ignore;
 pub use self::pattern::Pattern;
 pub use self::scope::Scope;
 use crate::error::{Error, Result};
 
 mod expand;
+mod health;
 mod ignore;
 mod instruction;
 mod lines;
@@ -64,6 +67,9 @@ pub enum Instruction {
     Volume(Vec<String>),
     Shell(Vec<String>),
     StopSignal(String),
+    /// As the configuration has it.
+    Healthcheck(Value),
+    Maintainer(String),
 }
 
 /// A name, and the value it has unless the build is given another.

@@ -135,7 +135,9 @@ fn a_run_sees_arguments_and_environment() {
 #[test]
 fn what_is_not_known_is_named_with_its_line() {
     for (text, part) in [
-        ("FROM a\nHEALTHCHECK NONE", "line 2 of the Dockerfile: \"HEALTHCHECK\""),
+        ("FROM a\nONBUILD RUN x", "line 2 of the Dockerfile: \"ONBUILD\""),
+        ("FROM a\nHEALTHCHECK x", "line 2 of the Dockerfile: HEALTHCHECK is NONE, or CMD and a command"),
+        ("FROM a\nHEALTHCHECK --interval=x CMD y", "line 2 of the Dockerfile: HEALTHCHECK has --interval=x"),
         ("FROM a\nONBUILD RUN x", "\"ONBUILD\""),
         ("FROM a\n\nCPOY a b", "line 3 of the Dockerfile: \"CPOY\""),
         ("FROM a\nRUN --mount=type=cache,target=/x make", "RUN --mount"),

@@ -1,8 +1,10 @@
 //! One line to one instruction.
 
+use serde_json::Value;
+
 use super::lines::Line;
 use super::words::split;
-use super::{Assignment, Command, Instruction, Transfer, wrong};
+use super::{Assignment, Command, Instruction, Transfer, health, wrong};
 use crate::error::{Error, Result};
 
 pub enum Parsed {
@@ -28,6 +30,8 @@ pub fn parse(line: &Line, escape: char) -> Result<Parsed> {
         "WORKDIR" => Instruction::Workdir(reading.rest.to_owned()),
         "USER" => Instruction::User(reading.rest.to_owned()),
         "STOPSIGNAL" => Instruction::StopSignal(reading.rest.to_owned()),
+        "HEALTHCHECK" => Instruction::Healthcheck(reading.health()?),
+        "MAINTAINER" => Instruction::Maintainer(reading.rest.to_owned()),
         "COPY" => Instruction::Copy(reading.transfer(&["from", "chown", "chmod", "link"])?),
         "ADD" => Instruction::Add(reading.local_transfer()?),
         "RUN" => Instruction::Run(reading.run()?),
@@ -44,7 +48,7 @@ pub fn parse(line: &Line, escape: char) -> Result<Parsed> {
     }))
 }
 
-const KNOWN: [&str; 15] = [
+const KNOWN: [&str; 17] = [
     "FROM",
     "ARG",
     "ENV",
@@ -60,6 +64,8 @@ const KNOWN: [&str; 15] = [
     "EXPOSE",
     "VOLUME",
     "SHELL",
+    "HEALTHCHECK",
+    "MAINTAINER",
 ];
 
 struct Reading<'a> {
@@ -160,6 +166,20 @@ impl Reading<'_> {
 
     fn command(&self) -> Command {
         list(self.rest).map_or_else(|| Command::Shell(self.rest.to_owned()), Command::Exec)
+    }
+
+    fn health(&self) -> Result<Value> {
+        let (flags, rest) = self.flags(&health::FLAGS)?;
+        let (word, line) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+        let line = line.trim();
+        let command = match (word.to_ascii_uppercase().as_str(), line) {
+            ("NONE", "") if flags.is_empty() => None,
+            ("CMD", line) if !line.is_empty() => {
+                Some(list(line).map_or_else(|| Command::Shell(line.to_owned()), Command::Exec))
+            }
+            _ => return Err(self.wrong("is NONE, or CMD and a command")),
+        };
+        health::check(&flags, command.as_ref()).map_err(|why| self.wrong(&why))
     }
 
     fn transfer(&self, known: &[&str]) -> Result<Transfer> {

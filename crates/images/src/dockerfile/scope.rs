@@ -89,6 +89,8 @@ impl Scope {
             Instruction::Entrypoint(command) => Instruction::Entrypoint(command.clone()),
             Instruction::Cmd(command) => Instruction::Cmd(command.clone()),
             Instruction::Shell(words) => Instruction::Shell(words.clone()),
+            Instruction::Healthcheck(check) => Instruction::Healthcheck(check.clone()),
+            Instruction::Maintainer(name) => Instruction::Maintainer(self.expand(name, line)?),
         })
     }
 

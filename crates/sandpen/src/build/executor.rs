@@ -132,7 +132,9 @@ impl<'a> Executor<'a> {
             | Instruction::Expose(_)
             | Instruction::Volume(_)
             | Instruction::Shell(_)
-            | Instruction::StopSignal(_) => Outcome::Metadata,
+            | Instruction::StopSignal(_)
+            | Instruction::Healthcheck(_)
+            | Instruction::Maintainer(_) => Outcome::Metadata,
         };
         Ok(match outcome {
             Outcome::Layer(kept, made) => {

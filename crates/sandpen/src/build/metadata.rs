@@ -16,17 +16,24 @@ pub struct Settings {
     pub config: RunConfig,
     /// Whether this stage has said what to run: a command of its base means nothing to another entry point.
     has_command: bool,
+    pub author: Option<String>,
 }
 
 impl Settings {
     pub fn of_base(config: RunConfig) -> Self {
-        Self { config, has_command: false }
+        Self { config, has_command: false, author: None }
     }
 
     pub fn of_nothing() -> Self {
         let config =
             RunConfig { env: vec![format!("PATH={SEARCH_PATH}")], working_dir: "/".to_owned(), ..RunConfig::default() };
         Self::of_base(config)
+    }
+
+    /// For a stage that starts from this one, which is a base to it like any other.
+    #[must_use]
+    pub fn continued(&self) -> Self {
+        Self { has_command: false, ..self.clone() }
     }
 
     /// What an instruction says, with variables filled in.
@@ -60,6 +67,10 @@ impl Settings {
             Instruction::StopSignal(signal) => {
                 config.other.insert("StopSignal".to_owned(), Value::String(signal.clone()));
             }
+            Instruction::Healthcheck(check) => {
+                config.other.insert("Healthcheck".to_owned(), check.clone());
+            }
+            Instruction::Maintainer(name) => self.author = Some(name.clone()),
             Instruction::Arg(_) | Instruction::Copy(_) | Instruction::Add(_) | Instruction::Run(_) => {}
         }
         Ok(())

@@ -40,7 +40,7 @@ impl StageImage {
     /// A stage that starts where another ended.
     #[must_use]
     pub fn continued(&self) -> Self {
-        Self { settings: Settings::of_base(self.settings.config.clone()), ..self.clone() }
+        Self { settings: self.settings.continued(), ..self.clone() }
     }
 
     /// A step that made this layer, at this time.
@@ -63,6 +63,9 @@ impl StageImage {
         let mut config = self.base.clone();
         config.config = self.settings.config.clone();
         config.created.clone_from(&self.created);
+        if let Some(author) = &self.settings.author {
+            config.other.insert("author".to_owned(), author.clone().into());
+        }
         config.rootfs.diff_ids = self.layers.iter().map(|(diff_id, _)| *diff_id).collect();
         config.history.clone_from(&self.history);
         config

@@ -10,7 +10,7 @@ fn every_word_is_in_the_configuration() {
     place.build_with(
         "ARG GLOBAL=g\nFROM scratch\nARG GLOBAL\nARG GIVEN=default\nARG TARGETARCH\nENV A=1 B=\"two words\"\nENV A=$A-$GLOBAL-$GIVEN\n\
          LABEL version=1 \"a b\"=c\nWORKDIR /srv\nUSER 1000:7\nEXPOSE 80 53/udp\nVOLUME /data [\"/x\"]\nSHELL [\"/bin/bash\", \"-c\"]\n\
-         STOPSIGNAL SIGINT\nENTRYPOINT [\"/run\", \"$A\"]\nCMD serve --all\n",
+         STOPSIGNAL SIGINT\nHEALTHCHECK --interval=1m30s --retries=2 CMD test -e /ok\nMAINTAINER somebody\nENTRYPOINT [\"/run\", \"$A\"]\nCMD serve --all\n",
         &["--build-arg", "GIVEN=mine"],
     );
     let config = place.config("made:1");
@@ -23,10 +23,12 @@ fn every_word_is_in_the_configuration() {
     assert_eq!((&run["WorkingDir"], &run["User"]), (&json!("/srv"), &json!("1000:7")));
     assert_eq!(run["ExposedPorts"], json!({"80/tcp": {}, "53/udp": {}}));
     assert_eq!(run["StopSignal"], "SIGINT");
+    let check = json!({"Test": ["CMD-SHELL", "test -e /ok"], "Interval": 90_000_000_000u64, "Retries": 2});
+    assert_eq!((&run["Healthcheck"], &config["author"]), (&check, &json!("somebody")));
     assert_eq!(run["Entrypoint"], json!(["/run", "$A"]));
     assert_eq!(run["Cmd"], json!(["/bin/bash", "-c", "serve --all"]));
     let history = config["history"].as_array().unwrap();
-    assert_eq!(history.len(), 14, "one for each step");
+    assert_eq!(history.len(), 16, "one for each step");
     let layers = history.iter().filter(|entry| entry["empty_layer"] != Value::Bool(true)).count();
     assert_eq!(layers, config["rootfs"]["diff_ids"].as_array().unwrap().len());
 }
