@@ -21,6 +21,7 @@ use tools::Progress;
 use tools::export::{Check, Export, ExportRequest, Exporter, Outcome, Report};
 
 use self::base::Base;
+use self::packages::Installed;
 use self::recipe::{Choice, Step, Survival, Survivor};
 use self::render::{Draft, Rendered};
 use self::verify::Verifier;
@@ -31,6 +32,7 @@ use crate::config::Config;
 mod base;
 mod context;
 mod dockerfile;
+mod packages;
 mod paths;
 mod programs;
 mod recipe;
@@ -89,6 +91,7 @@ impl Exports {
         let base = Arc::new(Base::find(self, owner, &sandbox, &history, request.base.as_ref()).await?);
         let files = self.service.files(owner, &sandbox.id)?;
         let programs = Arc::new(programs::present(&*files, &history, self.service.runners()).await);
+        let (packages, unknown) = self.packages(&history).await?;
         let history = Arc::new(history);
         let survivors = survivors(&base, &changes);
         let mut failures = Vec::new();
@@ -100,12 +103,15 @@ impl Exports {
                 steps: recipe::steps(&history.entries, &survivors, choice),
                 runners: self.service.runners().clone(),
                 programs: Arc::clone(&programs),
+                packages: packages.clone(),
             };
             let (store, path, giving_up) = (Arc::clone(&self.store), scratch.path().to_owned(), cancel.clone());
             let rendering = tokio::task::spawn_blocking(move || render::render(&store, &draft, &path, &giving_up));
-            let rendered = rendering
+            let mut rendered = rendering
                 .await
                 .map_err(|cause| Error::internal("writing an export ended unexpectedly").with_cause(cause))??;
+            let missing = |at: &GuestPath| format!("which packages are at {at} is not known any more");
+            rendered.notes.extend(unknown.iter().map(missing));
             let verified = match &request.check {
                 Check::Skip(why) => Verified::Outcome(Outcome::NotChecked(why.clone())),
                 Check::Rebuild => {
@@ -125,6 +131,11 @@ impl Exports {
             return finish(&base, &history, rendered, scratch, outcome, &failures);
         }
         Err(Error::internal("an export ended without a result"))
+    }
+
+    async fn packages(&self, history: &History) -> Result<(Vec<Installed>, Vec<GuestPath>)> {
+        let sets = if history.attachments.is_empty() { Vec::new() } else { self.service.package_sets().await? };
+        Ok(Installed::of(&history.attachments, &sets))
     }
 
     async fn changes(&self, owner: &Owner, sandbox: &SandboxInfo) -> Result<Changes> {
@@ -193,15 +204,16 @@ fn finish(
     }
     let mut dockerfile = rendered.dockerfile;
     dockerfile.close(&outcome, &notes);
+    scratch.leave_out(packages::DIRECTORY);
     scratch.write_dockerfile(dockerfile.text())?;
     let report = Report { base: base.from.clone(), base_digest: base.digest.clone(), outcome, notes };
     Ok(Written { dockerfile: dockerfile.text().to_owned(), context: scratch, report })
 }
 
 /// The files of steps that have some, by the number of the step.
-fn files_of(steps: &[Step]) -> BTreeMap<usize, &BTreeSet<GuestPath>> {
+fn files_of(steps: &[Step]) -> BTreeMap<usize, BTreeSet<GuestPath>> {
     let numbered = steps.iter().enumerate().filter_map(|(index, step)| match step {
-        Step::Files(paths) => Some((index + 1, paths)),
+        Step::Files(paths) => Some((index + 1, paths.clone())),
         Step::Remove(_) | Step::Run(_) => None,
     });
     numbered.collect()

@@ -50,7 +50,7 @@ enum How {
 /// Writes the files of each step, under the step's number, to a directory that is ours alone.
 pub fn write(
     source: Source<'_>,
-    steps: &BTreeMap<usize, &BTreeSet<GuestPath>>,
+    steps: &BTreeMap<usize, BTreeSet<GuestPath>>,
     context: &Path,
     cancel: &CancellationToken,
 ) -> Result<BTreeMap<usize, Placed>> {
@@ -59,28 +59,21 @@ pub fn write(
     let origins: BTreeMap<&[u8], &Origin> =
         source.tree.entries().map(|(path, _, origin)| (&path[..], origin)).collect();
     let mut placed = BTreeMap::new();
-    let mut contents: BTreeMap<&Origin, Vec<(usize, &GuestPath, How)>> = BTreeMap::new();
+    let mut contents: BTreeMap<&Origin, Vec<(usize, GuestPath, How)>> = BTreeMap::new();
     for (number, paths) in steps {
         let mut place = Placed::default();
-        for path in *paths {
-            let Some(facts) = source.tree.get(inner(path)) else { continue };
-            let how = how(source, path, facts);
+        for (path, how) in ways(source, paths) {
+            let Some(facts) = source.tree.get(inner(&path)) else { continue };
             match &how {
-                How::Plain { root } => place.copies.insert((format!("files/{number}{root}/"), format!("{root}/"))),
-                How::Archive => {
-                    place.archive = Some(format!("files/{number}.tar"));
-                    false
-                }
-            };
+                How::Plain { root } => _ = place.copies.insert((format!("files/{number}{root}/"), format!("{root}/"))),
+                How::Archive => place.archive = Some(format!("files/{number}.tar")),
+            }
             match &facts.kind {
-                Kind::Directory => writing.directory(*number, path, facts, &how)?,
-                Kind::Link(target) => writing.link(*number, path, facts, target)?,
+                Kind::Directory => writing.directory(*number, &path, facts, &how)?,
+                Kind::Link(target) => writing.link(*number, &path, facts, target)?,
                 Kind::File(_) => {
-                    let origin = origins.get(inner(path)).copied();
-                    contents
-                        .entry(origin.expect("what has facts has an origin"))
-                        .or_default()
-                        .push((*number, path, how));
+                    let origin = *origins.get(inner(&path)).expect("what has facts has an origin");
+                    contents.entry(origin).or_default().push((*number, path, how));
                 }
                 Kind::Special => {}
             }
@@ -92,8 +85,8 @@ pub fn write(
         let wanted: BTreeSet<Origin> = contents.keys().map(|origin| (*origin).clone()).collect();
         pick(source.store, source.layers, &wanted, cancel, &mut |origin, reader, size| {
             let Some((number, path, how)) = contents.get_mut(origin).and_then(Vec::pop) else { return Ok(()) };
-            let facts = source.tree.get(inner(path)).expect("it was there a moment ago");
-            writing.file(number, path, facts, &how, reader, size)
+            let facts = source.tree.get(inner(&path)).expect("it was there a moment ago");
+            writing.file(number, &path, facts, &how, reader, size)
         })?;
         contents.retain(|_, places| !places.is_empty());
     }
@@ -107,6 +100,25 @@ pub fn write_code(context: &Path, name: &str, code: &[u8]) -> Result<()> {
     let directory = top.descend([constant("code")], Missing::Create).map_err(writing_error())?;
     let mut file = directory.create_file(constant(name), 0o644).map_err(writing_error())?;
     io::Write::write_all(&mut file, code).map_err(writing_error())
+}
+
+/// How each path is put in place, from above. An archive has the directories on the way too, as far as they are the
+/// sandbox's own: whose they are depends on the builder otherwise.
+fn ways(source: Source<'_>, paths: &BTreeSet<GuestPath>) -> BTreeMap<GuestPath, How> {
+    let mut ways = BTreeMap::new();
+    for path in paths {
+        let Some(facts) = source.tree.get(inner(path)) else { continue };
+        let how = how(source, path, facts);
+        let mut above = path.parent().filter(|_| how == How::Archive);
+        while let Some(directory) = above.filter(|directory| !directory.is_root()) {
+            above = directory.parent();
+            if source.tree.get(inner(&directory)).is_some() {
+                ways.entry(directory).or_insert(How::Archive);
+            }
+        }
+        ways.insert(path.clone(), how);
+    }
+    ways
 }
 
 /// Plain are files and directories of the sandbox's user, below a directory that is the user's too: to copy one changes

@@ -73,6 +73,11 @@ impl Dockerfile {
         let _ = writeln!(self.text, "ADD {archive} /");
     }
 
+    /// An archive of the context, unpacked in a directory.
+    pub fn add_to(&mut self, archive: &str, directory: &str) {
+        let _ = writeln!(self.text, "ADD {archive} {directory}/");
+    }
+
     /// A line for the shell where every builder reads it alike, a list otherwise.
     pub fn run(&mut self, argv: &[String], environment: &KnownEnvironment, may_fail: bool) {
         let has_environment = environment.values.iter().next().is_some();

@@ -13,6 +13,7 @@ use super::base::Base;
 use super::context::{self, Placed, Source, inner};
 use super::dockerfile::Dockerfile;
 use super::files_of;
+use super::packages::Installed;
 use super::recipe::{Run, Step, Work};
 use crate::commands::image::image_error;
 
@@ -25,31 +26,65 @@ pub struct Draft {
     pub runners: Runners,
     /// Programs of runners that are there.
     pub programs: Arc<BTreeSet<String>>,
+    pub packages: Vec<Installed>,
+}
+
+/// For whom a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reader {
+    /// Whoever builds it anywhere.
+    Others,
+    /// The check here, which fetches no packages.
+    Check,
 }
 
 pub struct Rendered {
     pub dockerfile: Dockerfile,
+    /// The same with packages that are here already.
+    pub check: Dockerfile,
     pub notes: Vec<String>,
 }
 
 /// Writes the files to the context and returns the rest. Blocks.
 pub fn render(store: &Store, draft: &Draft, directory: &Path, cancel: &CancellationToken) -> Result<Rendered> {
-    let Draft { base, history, steps, .. } = draft;
+    let Draft { base, steps, .. } = draft;
     let skeleton: BTreeSet<GuestPath> = skeleton(draft);
     let mut files = files_of(steps);
-    files.insert(0, &skeleton);
+    for paths in files.values_mut() {
+        paths.retain(|path| !skeleton.contains(path));
+    }
+    files.retain(|_, paths| !paths.is_empty());
+    files.insert(0, skeleton);
     let source = Source { store, layers: base.own_layers(), tree: &base.tree, user: base.user };
     let placed = context::write(source, &files, directory, cancel).map_err(image_error)?;
-    let mut rendering = Rendering { draft, directory, file: Dockerfile::from(&base.from), notes: Vec::new() };
+    let mut kept = Vec::new();
+    for (index, installed) in draft.packages.iter().enumerate() {
+        kept.push(installed.write(store, directory, index + 1).map_err(image_error)?);
+    }
+    let check = text(draft, &placed, &kept, directory, Reader::Check)?.dockerfile;
+    Ok(Rendered { check, ..text(draft, &placed, &kept, directory, Reader::Others)? })
+}
+
+fn text(
+    draft: &Draft,
+    placed: &BTreeMap<usize, Placed>,
+    kept: &[Option<String>],
+    directory: &Path,
+    reader: Reader,
+) -> Result<Rendered> {
+    let base = &draft.base;
+    let mut rendering =
+        Rendering { draft, directory, reader, kept, file: Dockerfile::from(&base.from), notes: Vec::new() };
     if let Some(digest) = &base.digest {
         rendering.file.comment(&format!("{} was {digest}", base.from));
     }
     rendering.beginning(placed.get(&0));
-    for (index, step) in steps.iter().enumerate() {
-        rendering.step(index + 1, step, &placed)?;
+    for (index, step) in draft.steps.iter().enumerate() {
+        rendering.step(index + 1, step, placed)?;
     }
-    rendering.file.work_directory(&history.work_directory);
-    Ok(Rendered { dockerfile: rendering.file, notes: rendering.notes })
+    rendering.file.work_directory(&draft.history.work_directory);
+    let Rendering { file, notes, .. } = rendering;
+    Ok(Rendered { check: file.clone(), dockerfile: file, notes })
 }
 
 /// The directories that every sandbox has, as this one has them.
@@ -71,6 +106,9 @@ fn skeleton(draft: &Draft) -> BTreeSet<GuestPath> {
 struct Rendering<'a> {
     draft: &'a Draft,
     directory: &'a Path,
+    reader: Reader,
+    /// Archives of packages, in their order.
+    kept: &'a [Option<String>],
     file: Dockerfile,
     notes: Vec<String>,
 }
@@ -95,9 +133,23 @@ impl Rendering<'_> {
         if !self.file.work_directory(&history.work_directory) {
             self.notes.push("the work directory has a name that no Dockerfile can hold".to_owned());
         }
+        self.packages();
         self.file.user(base.user.0, base.user.1);
-        for attachment in &history.attachments {
-            self.notes.push(format!("the packages at {} are not in it: install them in the base", attachment.at));
+    }
+
+    fn packages(&mut self) {
+        let nothing = KnownEnvironment::default();
+        if !self.draft.packages.is_empty() {
+            self.file.user(0, 0);
+        }
+        for (installed, kept) in self.draft.packages.iter().zip(self.kept) {
+            match (self.reader, kept) {
+                (Reader::Check, Some(archive)) => self.file.add_to(archive, &installed.at.to_string_lossy()),
+                (Reader::Check, None) | (Reader::Others, _) => self.file.run(&installed.command(), &nothing, false),
+            }
+        }
+        if self.kept.iter().any(Option::is_some) {
+            self.notes.push("packages were not fetched again for the comparison, and were not compared".to_owned());
         }
     }
 
@@ -118,15 +170,16 @@ impl Rendering<'_> {
     }
 
     fn step(&mut self, number: usize, step: &Step, placed: &BTreeMap<usize, Placed>) -> Result<()> {
-        self.file.blank();
         match step {
             Step::Files(_) => {
                 if let Some(placed) = placed.get(&number) {
+                    self.file.blank();
                     self.put(placed);
                 }
                 Ok(())
             }
             Step::Remove(paths) => {
+                self.file.blank();
                 for path in self.file.remove(paths) {
                     self.notes.push(format!("{path} cannot be removed by a Dockerfile: its name is no text"));
                 }
@@ -147,6 +200,7 @@ impl Rendering<'_> {
     }
 
     fn run(&mut self, number: usize, run: &Run) -> Result<()> {
+        self.file.blank();
         self.withheld(&run.environment);
         if !self.file.work_directory(&run.work_directory) {
             let path = &run.work_directory;
@@ -178,7 +232,9 @@ impl Rendering<'_> {
         };
         let target = fixed(&plan.file.to_string_lossy());
         let name = format!("{number}{}", ending(&target));
-        context::write_code(self.directory, &name, code).map_err(image_error)?;
+        if self.reader == Reader::Others {
+            context::write_code(self.directory, &name, code).map_err(image_error)?;
+        }
         let (user, group) = self.draft.base.user;
         let nothing = KnownEnvironment::default();
         let leftover = fixed(&plan.leftover.to_string_lossy());

@@ -31,6 +31,11 @@ impl Scratch {
         std::fs::write(self.path.join("Dockerfile"), text).map_err(cannot_write)
     }
 
+    /// What was there for a while and is not to be kept.
+    pub fn leave_out(&self, name: &str) {
+        let _ = std::fs::remove_dir_all(self.path.join(name));
+    }
+
     /// To a place that was not there, on whichever file system it is.
     pub fn move_to(self, place: &Path) -> Result<()> {
         if place.symlink_metadata().is_ok() {

@@ -60,7 +60,7 @@ impl Verifier {
             cache: Cache::Ignored,
             // No more than the sandbox had.
             run: RunSettings { network: sandbox.network.clone(), limits: sandbox.limits, ..RunSettings::default() },
-            ..BuildRequest::new(rendered.dockerfile.text(), context)
+            ..BuildRequest::new(rendered.check.text(), context)
         };
         let watcher = Telling(Arc::clone(progress));
         if let Err(error) = build::build(&workshop, &request, &watcher, cancel).await {
@@ -113,8 +113,10 @@ fn compare(
     let sides = Sides { below: &built.layers[..count], wanted: base.own_layers(), made: &built.layers[count..] };
     let home = base.home();
     let ignored = |path: &[u8]| {
-        let path = GuestPath::root().join(path);
-        path.map_or(true, |path| paths::is_left_out(&path, &home) || paths::is_passing(&path))
+        if path.is_empty() {
+            return false;
+        }
+        GuestPath::root().join(path).map_or(true, |path| paths::is_left_out(&path, &home) || paths::is_passing(&path))
     };
     difference::compare(store, sides, &ignored, MOST, cancel)
 }

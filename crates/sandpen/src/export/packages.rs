@@ -1,0 +1,93 @@
+//! Packages of a sandbox: a line that installs them, and the tree that is in their place while a Dockerfile is checked.
+
+use std::path::Path;
+
+use images::{Reference, Store};
+use sandbox::{Attachment, GuestPath, PackageLanguage, PackageSet};
+
+/// What is attached to a sandbox, with the versions that were resolved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Installed {
+    pub language: PackageLanguage,
+    pub at: GuestPath,
+    /// As people of the language write it, `numpy==2.1.0`.
+    pub pinned: Vec<String>,
+    tree: String,
+}
+
+impl Installed {
+    /// Those of the attachments that are known, and where the others are.
+    pub fn of(attachments: &[Attachment], sets: &[PackageSet]) -> (Vec<Self>, Vec<GuestPath>) {
+        let (mut known, mut unknown) = (Vec::new(), Vec::new());
+        for Attachment { tree, at } in attachments {
+            match sets.iter().find(|set| set.tree == *tree) {
+                Some(set) => known.push(Self {
+                    language: set.language,
+                    at: at.clone(),
+                    pinned: set
+                        .resolved
+                        .iter()
+                        .map(|package| set.language.pinned(&package.name, &package.version))
+                        .collect(),
+                    tree: tree.to_string(),
+                }),
+                None => unknown.push(at.clone()),
+            }
+        }
+        (known, unknown)
+    }
+
+    /// Everything that was resolved is named, so nothing has to be resolved again.
+    pub fn command(&self) -> Vec<String> {
+        let at = self.at.to_string_lossy();
+        let start: Vec<&str> = match self.language {
+            PackageLanguage::Python => {
+                vec!["python3", "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--target", &at]
+            }
+            PackageLanguage::JavaScript => {
+                let above = at.strip_suffix("/node_modules").filter(|above| !above.is_empty()).unwrap_or("/");
+                vec!["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", above]
+            }
+        };
+        start.into_iter().map(str::to_owned).chain(self.pinned.iter().cloned()).collect()
+    }
+
+    /// The tree as an archive of the context, if it is still here.
+    pub fn write(&self, store: &Store, context: &Path, number: usize) -> images::Result<Option<String>> {
+        let reference: Reference = format!("trees.sandpen.invalid/{}:latest", self.tree).parse()?;
+        let Some(image) = store.resolve(&reference)? else { return Ok(None) };
+        let Some(layer) = image.layers.first() else { return Ok(None) };
+        let name = format!("{DIRECTORY}/{number}.tar");
+        let writing = || images::Error::io("writing the build context");
+        std::fs::create_dir_all(context.join(DIRECTORY)).map_err(writing())?;
+        let mut file = std::fs::File::create_new(context.join(&name)).map_err(writing())?;
+        std::io::copy(&mut store.open_blob(layer.blob.digest)?, &mut file).map_err(writing())?;
+        Ok(Some(name))
+    }
+}
+
+/// Of the context, while it is checked.
+pub const DIRECTORY: &str = "packages";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packages_are_installed_where_they_were() {
+        let installed = |language: PackageLanguage, pinned: &str| Installed {
+            language,
+            at: language.place(),
+            pinned: vec![pinned.to_owned()],
+            tree: "x/y".to_owned(),
+        };
+        assert_eq!(
+            installed(PackageLanguage::Python, "six==1.17.0").command().join(" "),
+            "python3 -m pip install --no-cache-dir --no-deps --target /packages/python six==1.17.0"
+        );
+        assert_eq!(
+            installed(PackageLanguage::JavaScript, "left-pad@1.3.0").command().join(" "),
+            "npm install --no-save --no-audit --no-fund --prefix / left-pad@1.3.0"
+        );
+    }
+}
