@@ -57,6 +57,32 @@ pub(crate) fn archives(stage: &Stage) -> Result<()> {
     compare(stage, &product, &directory, "archives")
 }
 
+/// `export` writes a Dockerfile, from which Docker makes what `save` keeps.
+pub(crate) fn exported(stage: &Stage) -> Result<()> {
+    let product = with_debian(stage)?;
+    let id = product.run(&["create", "--image", "debian:test", "--env", "GREETING=hello world"])?;
+    let given = product.file("given");
+    fs::write(&given, "b\na\n")?;
+    product.run(&["cp", &given, &format!("{}:/workspace/given", id.trim())])?;
+    let change = "mkdir -m 750 made && sort given >made/sorted && echo \"$GREETING\" >~/note && ln -s made/sorted link";
+    product.run(&["exec", id.trim(), "--", "sh", "-c", change])?;
+    product.run(&["exec", id.trim(), "--", "rm", "given"])?;
+    let (directory, saved) = (product.path().join("exported"), product.file("saved.tar"));
+    // Fails when what is built is not the same.
+    product.run(&["export", id.trim(), &directory.to_string_lossy()])?;
+    product.run(&["save", id.trim(), "exported"])?;
+    product.run(&["stop", id.trim()])?;
+    product.run(&["image", "tag", "saved:exported", "exported-ours:1"])?;
+    product.run(&["image", "export", "exported-ours:1", &saved])?;
+    stage.docker.run(&["load", "--input", &saved])?;
+    theirs(stage, &directory, "exported-theirs:1")?;
+    let (docker, own) = (stage.docker.tree("exported-theirs:1")?, stage.docker.tree("exported-ours:1")?);
+    if !docker.has("workspace/made/sorted") || docker.has("workspace/given") {
+        return Err("Docker has not built what was exported".into());
+    }
+    expect(&docker.differences(&own), &[])
+}
+
 /// A Dockerfile that means something else is seen to.
 pub(crate) fn another_build_is_seen(stage: &Stage) -> Result<()> {
     let product = with_debian(stage)?;
@@ -111,7 +137,8 @@ fn ours(stage: &Stage, product: &Product, directory: &Path, name: &str) -> Resul
 fn said(stage: &Stage, image: &str) -> Result<Value> {
     let text = stage.docker.run(&["image", "inspect", image])?;
     let all: Value = serde_json::from_str(&text).map_err(|error| Trouble(format!("docker printed {text}: {error}")))?;
-    let is_said = |value: &&Value| ![json!(null), json!(""), json!([]), json!({})].contains(value);
+    // The root is where programs start when nothing is said, and some builders say it.
+    let is_said = |value: &&Value| ![json!(null), json!(""), json!("/"), json!([]), json!({})].contains(value);
     let config = &all[0]["Config"];
     Ok(SAID.iter().filter_map(|key| config.get(key).filter(is_said).map(|value| (*key, value.clone()))).collect())
 }
