@@ -1,7 +1,6 @@
 //! Dockerfiles, built by Docker and by us: the same trees, and the same word about how to run them.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -18,43 +17,29 @@ use crate::tree::expect;
 const SAID: &[&str] =
     &["User", "Env", "Cmd", "Entrypoint", "WorkingDir", "Labels", "ExposedPorts", "Volumes", "Shell", "StopSignal"];
 
+/// What they start from, if they ask.
+const BASE: &str = "BASE=debian:test";
+
 /// Every Dockerfile of this repository, in its own directory.
 pub(crate) fn all_of_the_repository(stage: &Stage) -> Result<()> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests lie nowhere")?;
     let mut found = Vec::new();
     search(top, &mut found)?;
     found.sort();
-    if found.len() < 3 {
+    if found.len() < 8 {
         return Err(format!("only {} Dockerfiles were found", found.len()).into());
     }
     let product = with_debian(stage)?;
     let mut wrong = Vec::new();
     for (number, directory) in found.iter().enumerate() {
-        if let Err(trouble) = compare(stage, &product, directory, &format!("build-{number}")) {
+        let name = format!("build-{number}");
+        let context = product.path().join(&name);
+        let compared = prepare(&product, directory, &context).and_then(|()| compare(stage, &product, &context, &name));
+        if let Err(trouble) = compared {
             wrong.push(format!("{}: {trouble}", directory.display()));
         }
     }
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n").into()) }
-}
-
-/// Plain and compressed; nothing of what Git does not keep of a fixture.
-pub(crate) fn archives(stage: &Stage) -> Result<()> {
-    let product = Product::new()?;
-    let directory = product.path().join("context");
-    fs::create_dir_all(directory.join("tree/below"))?;
-    fs::write(directory.join("tree/below/file"), "contents")?;
-    fs::set_permissions(directory.join("tree/below/file"), fs::Permissions::from_mode(0o640))?;
-    symlink("below/file", directory.join("tree/link"))?;
-    fs::hard_link(directory.join("tree/below/file"), directory.join("tree/same"))?;
-    for (name, how) in [("plain.tar", "-cf"), ("packed.tgz", "-czf")] {
-        let mut command = Command::new("tar");
-        command.args(["--owner=1234", "--group=5678", "--numeric-owner", how, name, "tree"]).current_dir(&directory);
-        run(&mut command, product.path(), Duration::from_secs(60))?.succeeded()?;
-    }
-    let dockerfile =
-        "FROM scratch\nADD plain.tar /plain/\nADD packed.tgz /packed/\nADD tree/link /file\nADD tree /tree\n";
-    fs::write(directory.join("Dockerfile"), dockerfile)?;
-    compare(stage, &product, &directory, "archives")
 }
 
 /// `export` writes a Dockerfile, from which Docker makes what `save` keeps.
@@ -108,6 +93,16 @@ pub(crate) fn with_debian(stage: &Stage) -> Result<Product> {
     Ok(product)
 }
 
+/// A copy of a context, with what Git does not keep of it.
+fn prepare(product: &Product, directory: &Path, copy: &Path) -> Result<()> {
+    let limit = Duration::from_secs(60);
+    run(Command::new("cp").arg("--archive").arg(directory).arg(copy), product.path(), limit)?.succeeded()?;
+    if copy.join("prepare").is_file() {
+        run(Command::new("./prepare").current_dir(copy), product.path(), limit)?.succeeded()?;
+    }
+    Ok(())
+}
+
 fn compare(stage: &Stage, product: &Product, directory: &Path, name: &str) -> Result<()> {
     let (docker, own) = (format!("{name}-theirs:1"), format!("{name}-ours:1"));
     theirs(stage, directory, &docker)?;
@@ -121,12 +116,15 @@ fn compare(stage: &Stage, product: &Product, directory: &Path, name: &str) -> Re
 /// Built by Docker, without a network as our builds are.
 pub(crate) fn theirs(stage: &Stage, directory: &Path, name: &str) -> Result<()> {
     let directory = directory.to_string_lossy();
-    stage.docker.run(&["build", "--quiet", "--network", "none", "--tag", name, &directory]).map(drop)
+    stage
+        .docker
+        .run(&["build", "--quiet", "--network", "none", "--build-arg", BASE, "--tag", name, &directory])
+        .map(drop)
 }
 
 /// Built by us, and given to Docker.
 fn ours(stage: &Stage, product: &Product, directory: &Path, name: &str) -> Result<()> {
-    product.run(&["image", "build", "--tag", name, &directory.to_string_lossy()])?;
+    product.run(&["image", "build", "--build-arg", BASE, "--tag", name, &directory.to_string_lossy()])?;
     let exported = product.file("built.tar");
     product.run(&["image", "export", name, &exported])?;
     stage.docker.run(&["load", "--input", &exported])?;

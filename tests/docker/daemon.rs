@@ -79,8 +79,7 @@ impl Daemon {
             .env("PATH", PATH)
             .env("HOME", place.join("home"))
             .env("DOCKER_HOST", format!("unix://{}", place.join("socket").display()))
-            // The one that every daemon brings.
-            .env("DOCKER_BUILDKIT", "0")
+            .env("DOCKER_BUILDKIT", "1")
             .current_dir(place);
         command
     }
@@ -136,7 +135,8 @@ impl Drop for Daemon {
     }
 }
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The client that came with the daemon goes before others: a newer one builds by a plugin that may not be there.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
 fn remains(mark: &str) -> Vec<String> {
     let mut found: Vec<String> = processes::marked(mark)

@@ -32,7 +32,6 @@ const TESTS: &[(&str, Test)] = &[
     ("what is saved of a sandbox runs in Docker with the same files", exchange::saved_by_us),
     ("what Docker pushes is pulled, and what we push Docker pulls", exchange::by_registry),
     ("every Dockerfile here is the same to Docker and to us", builds::all_of_the_repository),
-    ("archives that are added are unpacked as Docker does it", builds::archives),
     ("a sandbox as a Dockerfile is the same sandbox when Docker builds it", builds::exported),
     ("a build that is another is seen to be", builds::another_build_is_seen),
     ("what skopeo puts into a registry is fetched when a sandbox asks for it", exchange::by_skopeo),
