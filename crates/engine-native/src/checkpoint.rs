@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sandbox::{Change, Changes, Checkpoint, Checkpoints, Error, Persistence, Result, SandboxId};
+use sandbox::{Changes, Checkpoint, Checkpoints, Error, Persistence, Result, SandboxId};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockWriteGuard};
 
 use crate::engine::{NativeEngine, Shared};
@@ -68,7 +68,7 @@ impl Shared {
             live.set_history(history);
             return Ok(checkpoint);
         }
-        let inheritance = inheritance(Heir::Successor, &history, true);
+        let inheritance = inheritance(Heir::Successor, live, true);
         let (history, checkpoint) = history.with_layer(frozen.held).with_checkpoint();
         history.check(&live.description.limits, Heir::Successor)?;
         self.restart(frozen, inheritance, history).await?;
@@ -80,7 +80,8 @@ impl Shared {
         let live = &alone.live;
         let history = live.history().back_to(to)?;
         let frozen = freeze(live).await?.ok_or_else(busy)?;
-        let inheritance = Inheritance { heir: Heir::Successor, layers: history.layers.len(), freeze: false };
+        let all = inheritance(Heir::Successor, live, false);
+        let inheritance = Inheritance { layers: history.layers.len(), ..all };
         self.restart(frozen, inheritance, history).await?;
         Ok(())
     }
@@ -90,11 +91,6 @@ impl Shared {
             Persistence::Ephemeral => Ok(()),
             Persistence::Persistent => record::write(&self.places.records, description).map_err(not_recorded),
         }
-    }
-
-    pub(crate) async fn changes(&self, _live: &Live, _since: Option<Checkpoint>, _most: usize) -> Result<Changes> {
-        let _: Option<Change> = None;
-        Ok(Changes::default())
     }
 }
 

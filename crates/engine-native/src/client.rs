@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use crate::channel::Channel;
 use crate::jail::Failure;
 use crate::launcher::{
-    self, Configuration, FromLauncher, PackFailure, PackRequest, PackedTree, Running, ToLauncher, Wanted,
+    self, Configuration, FromLauncher, LookRequest, PackFailure, PackRequest, PackedTree, Running, ToLauncher, Wanted,
 };
 use crate::plan::Plan;
 
@@ -51,6 +51,9 @@ pub type AskedSockets = oneshot::Receiver<Result<Sockets, Failure>>;
 /// A tree that is being packed. Ends without a word when the launcher does.
 pub type AskedPack = oneshot::Receiver<Result<PackedTree, PackFailure>>;
 
+/// Changes that are looked for, and whether there are more than wanted. Ends without a word when the launcher does.
+pub type AskedLook = oneshot::Receiver<Result<bool, Failure>>;
+
 struct Entry {
     started: Option<oneshot::Sender<Started>>,
     fate: watch::Sender<Fate>,
@@ -61,6 +64,7 @@ struct Entry {
 struct Owed {
     sandboxes: HashMap<String, Entry>,
     sockets: HashMap<String, oneshot::Sender<Result<Sockets, Failure>>>,
+    looks: HashMap<String, oneshot::Sender<Result<bool, Failure>>>,
     packs: HashMap<String, oneshot::Sender<Result<PackedTree, PackFailure>>>,
 }
 
@@ -144,6 +148,25 @@ impl Launcher {
         Ok(on_pack)
     }
 
+    /// Have what a sandbox that runs has changed written to a pipe.
+    pub async fn look(
+        &self,
+        request: LookRequest,
+        process: BorrowedFd<'_>,
+        pipe: BorrowedFd<'_>,
+    ) -> io::Result<AskedLook> {
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let id = format!("look-{}", ASKED.fetch_add(1, Ordering::Relaxed));
+        let (look, on_look) = oneshot::channel();
+        lock(&self.entries).looks.insert(id.clone(), look);
+        let sent = self.channel.send(&ToLauncher::Look { id: id.clone(), request }, &[process, pipe]).await;
+        if let Err(error) = sent {
+            lock(&self.entries).looks.remove(&id);
+            return Err(error);
+        }
+        Ok(on_look)
+    }
+
     fn expect_sockets(&self, id: &str) -> AskedSockets {
         let (sockets, on_sockets) = oneshot::channel();
         lock(&self.entries).sockets.insert(id.to_owned(), sockets);
@@ -194,6 +217,8 @@ async fn listen(channel: Arc<Channel>, entries: Entries) {
                 }
             }
             FromLauncher::NotListening { id, failure } => hand_over(&entries, &id, Err(failure)),
+            FromLauncher::Looked { id, truncated } => tell_looker(&entries, &id, Ok(truncated)),
+            FromLauncher::NotLooked { id, failure } => tell_looker(&entries, &id, Err(failure)),
             FromLauncher::Packed { id, packed } => tell_packer(&entries, &id, Ok(packed)),
             FromLauncher::NotPacked { id, failure } => tell_packer(&entries, &id, Err(failure)),
         }
@@ -217,6 +242,13 @@ fn hand_over(entries: &Entries, id: &str, sockets: Result<Sockets, Failure>) {
     if let Some(waiting) = lock(entries).sockets.remove(id) {
         // A caller that went away has no use for them, and dropping them closes them.
         let _ = waiting.send(sockets);
+    }
+}
+
+fn tell_looker(entries: &Entries, id: &str, looked: Result<bool, Failure>) {
+    if let Some(waiting) = lock(entries).looks.remove(id) {
+        // A caller that went away has closed the pipe already.
+        let _ = waiting.send(looked);
     }
 }
 

@@ -156,6 +156,7 @@ impl Shared {
             base: Some(root.base.clone()),
             keepsake: pass.and_then(|pass| pass.keepsake.clone()),
             idle: spec.lifetime.idle,
+            holds: legacy.map_or(root.holds.len(), |legacy| legacy.inheritance.holds),
             root: Some(root.layout.clone()),
             history: legacy.map(|legacy| legacy.history.clone()).unwrap_or_default(),
         };

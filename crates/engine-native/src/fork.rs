@@ -53,7 +53,7 @@ impl Shared {
             return Ok(false);
         }
         after.check(&spec.limits, Heir::Fork)?;
-        let successor = self.restart(frozen, inheritance(Heir::Successor, &history, true), after).await?;
+        let successor = self.restart(frozen, inheritance(Heir::Successor, live, true), after).await?;
         self.make_fork(&successor, new, spec).await?;
         Ok(true)
     }
@@ -67,7 +67,7 @@ impl Shared {
         let base = source.description.base.clone().unwrap_or(Base::Tree);
         let root = Prepared { layout, holds: Vec::new(), base };
         let pass = self.pass(new, spec, &root.layout)?;
-        let inheritance = inheritance(Heir::Fork, &history, false);
+        let inheritance = inheritance(Heir::Fork, source, false);
         let legacy = Legacy { from: source, inheritance, history: history.of_fork() };
         let made = self.make(new, spec, &root, pass.as_ref(), Some(&legacy)).await?;
         self.keep(Arc::new(made));

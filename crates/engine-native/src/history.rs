@@ -4,6 +4,7 @@
 use sandbox::{Checkpoint, Error, Limits, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::live::{Description, Live};
 use crate::plan::{Heir, Held, Inheritance, enforced_limits};
 use crate::wire::MOST_FROZEN;
 
@@ -98,9 +99,10 @@ impl History {
     }
 }
 
-/// All of a history, for an heir.
-pub fn inheritance(heir: Heir, history: &History, freeze: bool) -> Inheritance {
-    Inheritance { heir, layers: history.layers.len(), freeze }
+/// All that a sandbox has, for an heir.
+pub fn inheritance(heir: Heir, source: &Live, freeze: bool) -> Inheritance {
+    let Description { holds, .. } = source.description;
+    Inheritance { heir, holds, layers: source.history().layers.len(), freeze }
 }
 
 #[cfg(test)]

@@ -5,12 +5,14 @@
 //! to build, collects the dead, clears their groups away, and ends everything ephemeral when the server's end of the
 //! channel closes, however that came about.
 
+mod changes;
 mod create;
 mod inherit;
 mod listen;
 mod pack;
 mod program;
 
+pub use changes::LookRequest;
 pub use pack::{PackFailure, PackRequest, PackedTree, Tree};
 pub(crate) use program::Program;
 
@@ -65,6 +67,11 @@ pub enum ToLauncher {
     Pack {
         id: String,
         request: PackRequest,
+    },
+    /// With the same descriptors: what the sandbox has changed is written to the pipe.
+    Look {
+        id: String,
+        request: LookRequest,
     },
     /// Answered by `Gone`, also when there is no such sandbox.
     Destroy {
@@ -125,6 +132,15 @@ pub enum FromLauncher {
     NotPacked {
         id: String,
         failure: PackFailure,
+    },
+    /// All that was wanted is in the pipe.
+    Looked {
+        id: String,
+        truncated: bool,
+    },
+    NotLooked {
+        id: String,
+        failure: Failure,
     },
 }
 
@@ -233,6 +249,10 @@ enum Helper {
     Packing {
         id: String,
     },
+    /// Tells changes.
+    Looking {
+        id: String,
+    },
 }
 
 /// A child that became, or is becoming, process 1 of a sandbox.
@@ -261,6 +281,7 @@ fn serve(channel: OwnedFd, complaints: Complaints) -> io::Result<()> {
             ToLauncher::Create { .. }
             | ToLauncher::Listen { .. }
             | ToLauncher::Pack { .. }
+            | ToLauncher::Look { .. }
             | ToLauncher::Destroy { .. },
             _,
         )) => return Err(io::ErrorKind::InvalidData.into()),
@@ -327,6 +348,10 @@ impl Launcher {
                 [process, pipe] => self.pack(id, &request, process, pipe),
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             },
+            Some((ToLauncher::Look { id, request }, descriptors)) => match &descriptors[..] {
+                [process, pipe] => self.look(id, &request, process, pipe),
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            },
             Some((ToLauncher::Destroy { id }, _)) => self.destroy(&id),
             Some((ToLauncher::Configure(_), _)) => {}
         }
@@ -373,6 +398,7 @@ impl Launcher {
         let failure = |step: &str| Failure { step: step.to_owned(), errno: libc::EIO, subject };
         let message = match helper {
             Helper::Listening { id } => FromLauncher::NotListening { id, failure: failure("listen") },
+            Helper::Looking { id } => FromLauncher::NotLooked { id, failure: failure("look") },
             Helper::Packing { id } => FromLauncher::NotPacked { id, failure: PackFailure::Step(failure("pack")) },
         };
         self.tell(&message, &[]);

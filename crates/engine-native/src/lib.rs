@@ -17,6 +17,8 @@
 
 mod base;
 mod cgroup;
+mod changed;
+mod changes;
 mod channel;
 mod checkpoint;
 mod client;

@@ -51,6 +51,8 @@ pub struct Description {
     pub keepsake: Option<String>,
     /// For how long a persistent one may be unused.
     pub idle: Duration,
+    /// How many descriptors keep its image and what is attached.
+    pub holds: usize,
     /// What it was built from, so that it can be built again. `None` in records of versions that did not know.
     pub root: Option<RootLayout>,
     /// At the moment when it was made or found; [`Live::history`] knows better.

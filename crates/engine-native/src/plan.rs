@@ -80,6 +80,8 @@ pub enum Root {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Inheritance {
     pub heir: Heir,
+    /// How many descriptors keep its image and what is attached.
+    pub holds: usize,
     /// How many of its frozen layers, from the lowest on.
     pub layers: usize,
     /// Whether its writable layer, as it is now, is frozen and lies over them.
@@ -437,6 +439,17 @@ fn rlimits(limits: &Limits, walls: &BTreeSet<Layer>, role: Role) -> Vec<Rlimit> 
         ]);
     }
     rlimits
+}
+
+/// The directories that every guest has from the start, and those above them, without a slash at either end.
+pub fn given_directories(work_directory: &GuestPath) -> Vec<Vec<u8>> {
+    let mut given = Vec::new();
+    for path in [b"/tmp".as_slice(), b"/home/sandbox", work_directory.as_bytes()] {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(index, _)| index);
+        given.extend(slashes.chain([path.len()]).map(|end| path[..end].to_vec()));
+    }
+    given
 }
 
 /// Where the files of an image must have directories, so that there is something to mount on.

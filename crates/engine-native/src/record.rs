@@ -52,6 +52,7 @@ struct Record {
 #[serde(deny_unknown_fields)]
 struct TreeRecord {
     idle_milliseconds: u64,
+    holds: usize,
     root: RootLayout,
     history: History,
 }
@@ -108,6 +109,7 @@ fn write_with(directory: &Path, description: &Description, successor: Option<Suc
         base: description.base.clone(),
         tree: description.root.clone().map(|root| TreeRecord {
             idle_milliseconds: description.idle.as_millis() as u64,
+            holds: description.holds,
             root,
             history: description.history.clone(),
         }),
@@ -155,9 +157,9 @@ pub fn parse(bytes: &[u8]) -> io::Result<(Description, Option<Description>)> {
             given.keepsake,
         ),
     };
-    let (idle, root, history) = match record.tree {
+    let (idle, holds, root, history) = match record.tree {
         None => Default::default(),
-        Some(tree) => (Duration::from_millis(tree.idle_milliseconds), Some(tree.root), tree.history),
+        Some(tree) => (Duration::from_millis(tree.idle_milliseconds), tree.holds, Some(tree.root), tree.history),
     };
     let description = Description {
         id: record.id.parse().map_err(domain)?,
@@ -189,6 +191,7 @@ pub fn parse(bytes: &[u8]) -> io::Result<(Description, Option<Description>)> {
         keepsake,
         base: record.base,
         idle,
+        holds,
         root,
         history,
     };
@@ -242,6 +245,7 @@ mod tests {
             keepsake: Some("kept".to_owned()),
             base: None,
             idle: Duration::from_secs(60),
+            holds: 0,
             root: None,
             history: History::default(),
         }

@@ -19,7 +19,7 @@ use crate::crash;
 use crate::ids::{Extent, Pool};
 use crate::image::User;
 use crate::jail::{self, Failure, Held, Inherited, Inheriting};
-use crate::plan::{Heir, Identity, Inheritance, Init, Mount, Plan, Rights, Root};
+use crate::plan::{Heir, Identity, Init, Mount, Plan, Rights, Root};
 use crate::syscall::{self, Cloned};
 
 /// The steps of the parent, in order.
@@ -145,9 +145,7 @@ impl Launcher {
         if let (Some(sources), Some(_)) = (&sources, &maps) {
             shift_owners(plan, pid, sources).map_err(failed("shift-owners"))?;
         }
-        if let (Some(Inheriting::Copied(inherited)), Some(Inheritance { heir: Heir::Fork, .. })) =
-            (&inherited, plan.inheritance)
-        {
+        if let (Some(Inheriting::Copied(inherited)), Some(_)) = (&inherited, &maps) {
             shift_inherited(pid, inherited).map_err(failed("shift-inherited"))?;
         }
 
@@ -308,8 +306,8 @@ fn shift_owners(plan: &Plan, pid: i32, trees: &[OwnedFd]) -> io::Result<()> {
     Ok(())
 }
 
-/// The same for layers of another sandbox, whose owners' numbers in there are to be the same here. What cannot be shifted
-/// belongs to ids of the other one, and must not be seen at all.
+/// The same for frozen layers, whose owners' numbers in the sandbox that made them are to be the same here. What cannot be
+/// shifted may belong to ids of another one, and must not be seen at all.
 fn shift_inherited(pid: i32, inherited: &Inherited) -> io::Result<()> {
     let namespace = std::fs::File::open(format!("/proc/{pid}/ns/user"))?;
     for layer in inherited.layers.iter().filter_map(|layer| layer.mounted.as_ref()) {

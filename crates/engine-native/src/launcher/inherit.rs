@@ -1,13 +1,17 @@
 //! What a sandbox has from another: taken from that one's process 1, which holds it for those who may.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::process::PidfdGetfdFlags;
 
 use crate::ids::Extent;
 use crate::jail::Raw;
 use crate::plan::{Heir, Inheritance};
+use crate::syscall::{self, MountAttributes};
 use crate::wire::{INIT_FROZEN, INIT_HOLDS, INIT_LOCK, INIT_SCRATCH};
 
 #[derive(Debug)]
@@ -33,9 +37,7 @@ impl Estate {
         let layers = (INIT_FROZEN..).take(inheritance.layers).map(take).collect::<io::Result<_>>()?;
         Ok(Self {
             tree: Raw { scratch: take(INIT_SCRATCH)?, layers, inheritance },
-            holds: (INIT_HOLDS..INIT_FROZEN)
-                .map_while(|number| optional(number).transpose())
-                .collect::<io::Result<_>>()?,
+            holds: (INIT_HOLDS..).take(inheritance.holds).map(take).collect::<io::Result<_>>()?,
             ids: match inheritance.heir {
                 Heir::Successor => Some((maps_of(process)?, optional(INIT_LOCK)?)),
                 Heir::Fork => None,
@@ -46,20 +48,58 @@ impl Estate {
 
 /// The id maps of a process, as we see them.
 fn maps_of(process: &OwnedFd) -> io::Result<Maps> {
-    let unknown = || io::Error::from_raw_os_error(libc::ESRCH);
-    let find = || -> io::Result<i32> {
-        let information = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
-        let pid = information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
-        pid.filter(|pid| *pid > 0).ok_or_else(unknown)
-    };
-    let pid = find()?;
+    let pid = pid_of(process)?;
     let read = |name: &str| -> io::Result<Vec<Extent>> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/{name}"))?;
-        text.lines().map(|line| extent(line).ok_or_else(unknown)).collect()
+        text.lines().map(|line| extent(line).ok_or_else(gone)).collect()
     };
     let maps = (read("uid_map")?, read("gid_map")?);
     // The number may have become somebody else's while we read.
-    find().map(|_| maps)
+    pid_of(process).map(|_| maps)
+}
+
+fn pid_of(process: &OwnedFd) -> io::Result<i32> {
+    let information = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+    let pid = information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    pid.filter(|pid| *pid > 0).ok_or_else(gone)
+}
+
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESRCH)
+}
+
+/// A frozen layer of a sandbox, for a child that joins its user namespace: one that it inherited has the owners of another.
+pub(super) fn layer_for(process: &OwnedFd, index: usize, privileged: bool) -> io::Result<OwnedFd> {
+    let number = INIT_FROZEN + i32::try_from(index).unwrap_or(i32::MAX - INIT_FROZEN);
+    let layer = rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty())?;
+    if !privileged {
+        return Ok(layer);
+    }
+    let copy = open_tree(&layer, "", COPY | OpenTreeFlags::AT_EMPTY_PATH)?;
+    mapped(process, copy)
+}
+
+/// A directory of an image, for the same. An ordinary user's belong to that user, whom nobody inside is.
+pub(super) fn path_for(process: &OwnedFd, path: &Path, privileged: bool) -> io::Result<OwnedFd> {
+    if !privileged {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        return Ok(rustix::fs::open(path, flags, Mode::empty())?);
+    }
+    mapped(process, open_tree(CWD, path, COPY)?)
+}
+
+const COPY: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
+
+fn mapped(process: &OwnedFd, tree: OwnedFd) -> io::Result<OwnedFd> {
+    let namespace = std::fs::File::open(format!("/proc/{}/ns/user", pid_of(process)?))?;
+    pid_of(process)?;
+    syscall::restrict_mount(tree.as_fd(), MountAttributes { read_only: true, no_devices: true, no_exec: true })?;
+    match syscall::map_owners(tree.as_fd(), namespace.as_fd()) {
+        // As when a sandbox is built: the owners are strangers then, and what is closed to those is not seen.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL | libc::EOPNOTSUPP)) => {}
+        result => result?,
+    }
+    Ok(tree)
 }
 
 fn extent(line: &str) -> Option<Extent> {

@@ -118,7 +118,16 @@ fn join(request: &PackRequest, process: &OwnedFd) -> io::Result<()> {
     if matches!(request.tree, Tree::Below(_)) {
         wanted |= ThreadNameSpaceType::MOUNT;
     }
-    let wanted = wanted & ThreadNameSpaceType::from_bits_truncate(request.namespaces as u32);
+    join_those(wanted, request.namespaces, process)
+}
+
+/// Join the user namespace of a sandbox, if it has one of its own.
+pub(super) fn join_user(namespaces: u64, process: &OwnedFd) -> io::Result<()> {
+    join_those(ThreadNameSpaceType::USER, namespaces, process)
+}
+
+fn join_those(wanted: ThreadNameSpaceType, namespaces: u64, process: &OwnedFd) -> io::Result<()> {
+    let wanted = wanted & ThreadNameSpaceType::from_bits_truncate(namespaces as u32);
     if !wanted.is_empty() {
         rustix::thread::move_into_thread_name_spaces(process.as_fd(), wanted)?;
     }
@@ -129,7 +138,7 @@ fn join(request: &PackRequest, process: &OwnedFd) -> io::Result<()> {
 
 /// Be the first user that there is inside, which is its root where it has one: with the ids of whoever runs the engine,
 /// files of the host could be read that are closed to everybody inside.
-fn become_insider(own: &OwnedFd) -> io::Result<()> {
+pub(super) fn become_insider(own: &OwnedFd) -> io::Result<()> {
     let first = |map: &str| -> io::Result<u32> {
         let map = rustix::fs::openat(own, map, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let text = io::read_to_string(std::fs::File::from(map))?;
