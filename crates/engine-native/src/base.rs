@@ -11,7 +11,7 @@ pub enum Base {
     /// A directory or an archive of the host, which has no layers that others could have.
     Tree,
     Image {
-        manifest: Descriptor,
+        manifest: Box<Descriptor>,
         /// How many of its layers, the highest ones, were put into the sandbox's own writable layer.
         in_upper: usize,
     },
@@ -22,7 +22,7 @@ impl Base {
         match (image, held) {
             (Image::Host, _) => Self::Host,
             (Image::Named(_) | Image::Saved(_), Some(held)) => {
-                Self::Image { manifest: held.named.manifest.clone(), in_upper }
+                Self::Image { manifest: Box::new(held.named.manifest.clone()), in_upper }
             }
             (Image::Directory(_) | Image::Archive(_) | Image::Named(_) | Image::Saved(_), _) => Self::Tree,
         }

@@ -24,7 +24,13 @@ impl KeptTrees for NativeEngine {
         if let Some(kept) = self.kept(name).await? {
             return Ok(kept);
         }
-        let tree = if path.is_root() { Tree::Changes } else { Tree::Below(path.as_bytes().to_vec()) };
+        let tree = match path.is_root() {
+            true if !live.history().layers.is_empty() => {
+                return Err(Error::unsupported("a sandbox with checkpoints or forks cannot be kept as one layer"));
+            }
+            true => Tree::Changes,
+            false => Tree::Below(path.as_bytes().to_vec()),
+        };
         let layer = self.shared.pack(&live, tree).await?;
         let name = name.clone();
         blocking(move || name_tree(&layer, &name)).await

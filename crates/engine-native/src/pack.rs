@@ -99,7 +99,7 @@ fn not_packed(failure: &PackFailure, tree: &Tree, live: &Live) -> Error {
     match failure {
         PackFailure::NoDirectory => {
             let path = match tree {
-                Tree::Changes => "/".into(),
+                Tree::Changes | Tree::Frozen(_) => "/".into(),
                 Tree::Below(path) => String::from_utf8_lossy(path),
             };
             Error::not_found(format!("there is no directory {path} in the sandbox"))

@@ -267,7 +267,9 @@ pub fn plan(request: &Request<'_>) -> Plan {
         sources.len() - 1
     };
     let root = match &request.root.lowers[..] {
-        [] if request.spec.role == Role::Guest && frozen == 0 => Root::ReadOnly { source: 0 },
+        [] if request.spec.role == Role::Guest && frozen == 0 && request.root.fill.is_empty() => {
+            Root::ReadOnly { source: 0 }
+        }
         lowers => Root::Overlay { sources: [0].into_iter().chain(lowers.iter().cloned().map(&mut source)).collect() },
     };
     let home = "/home/sandbox".to_owned();

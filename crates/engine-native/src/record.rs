@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_next_process_learns_what_it_was_made_from() {
-        let manifest = images::Descriptor::new(images::manifest::OCI_MANIFEST, images::Digest::of(b"x"), 7);
+        let manifest = images::Descriptor::new(images::manifest::OCI_MANIFEST, images::Digest::of(b"x"), 7).into();
         for base in [None, Some(Base::Host), Some(Base::Tree), Some(Base::Image { manifest, in_upper: 1 })] {
             let description = Description { base, ..description("none") };
             let (directory, _) = written(&description);

@@ -2,18 +2,21 @@
 //!
 //! They have names of our own in the store, one place for each owner.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use images::{Descriptor, Digest, ImageConfig, ImageLimits, Named, Reference, Store};
 use sandbox::{Error, Owner, Result, SandboxId, SandboxSpec, SavedImage, SavedName, Snapshots};
 use serde_json::json;
+use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use crate::base::Base;
 use crate::engine::{NativeEngine, Shared};
 use crate::image::{BASE_LABEL, HOST_BASE, Hold, LAYERS_LABEL, image_error, own_layers};
 use crate::launcher::Tree;
+use crate::live::Live;
 use crate::pack::{NewLayer, blocking};
 
 /// Never resolved: no registry can be on such a host.
@@ -21,11 +24,13 @@ pub(crate) const REGISTRY: &str = "saved.sandpen.invalid";
 
 /// How many things there were that no image can hold.
 const LEFT_OUT_LABEL: &str = "org.sandpen.left-out";
+/// Of the layers that came last.
+const BYTES_LABEL: &str = "org.sandpen.bytes";
 
 #[async_trait]
 impl Snapshots for NativeEngine {
     async fn save(&self, id: &SandboxId, name: &SavedName) -> Result<SavedImage> {
-        let live = self.shared.live(id).await?;
+        let (live, _unchanged) = self.shared.unchanged(id).await?;
         let base = match live.description.base.clone() {
             Some(Base::Tree) => {
                 return Err(Error::unsupported(
@@ -39,9 +44,13 @@ impl Snapshots for NativeEngine {
             }
             Some(base) => base,
         };
-        let layer = self.shared.pack(&live, Tree::Changes).await?;
+        // All that it has of its own, the lowest first.
+        let mut layers = Vec::new();
+        for tree in (0..live.history().layers.len()).map(Tree::Frozen).chain([Tree::Changes]) {
+            layers.push(self.shared.pack(&live, tree).await?);
+        }
         let (owner, name) = (live.description.owner.clone(), name.clone());
-        blocking(move || name_image(&layer, &base, &owner, &name)).await
+        blocking(move || name_image(&layers, &base, &owner, &name)).await
     }
 
     async fn saved(&self, owner: &Owner) -> Result<Vec<SavedImage>> {
@@ -70,6 +79,18 @@ impl Snapshots for NativeEngine {
 }
 
 impl Shared {
+    /// A sandbox that is not restarted as long as the answer is kept; commands come and go.
+    async fn unchanged(&self, id: &SandboxId) -> Result<(Arc<Live>, OwnedMutexGuard<()>)> {
+        loop {
+            let live = self.live(id).await?;
+            let changing = live.changing.clone().lock_owned().await;
+            // While we waited it may have been restarted or ended.
+            if self.is_current(&live) {
+                return Ok((live, changing));
+            }
+        }
+    }
+
     /// The image that an owner saved under this name, in use as long as the answer is kept.
     pub(crate) async fn hold_saved(&self, owner: &Owner, name: &SavedName) -> Result<Hold> {
         let reference = reference(owner, name)?;
@@ -87,17 +108,18 @@ fn reference(owner: &Owner, name: &SavedName) -> Result<Reference> {
     format!("{REGISTRY}/{}/{name}:latest", place_of(owner)).parse().map_err(image_error)
 }
 
-fn name_image(layer: &NewLayer, base: &Base, owner: &Owner, name: &SavedName) -> Result<SavedImage> {
-    let (limits, writing) = (ImageLimits::default(), &layer.writing);
-    let (config, layers) = with_layer(base, layer)?;
+fn name_image(new: &[NewLayer], base: &Base, owner: &Owner, name: &SavedName) -> Result<SavedImage> {
+    let Some(NewLayer { writing, .. }) = new.first() else { return Err(Error::internal("there is nothing to save")) };
+    let limits = ImageLimits::default();
+    let (config, layers) = with_layers(base, new, writing.store())?;
     let image = writing.assemble(config, layers, &limits).map_err(image_error)?;
     writing.unpack_all(&image, &limits, &CancellationToken::new()).map_err(image_error)?;
     let named = writing.name(&reference(owner, name)?, &image).map_err(image_error)?;
     described(writing.store(), name.clone(), &named)
 }
 
-/// All that the base says of itself stays, and the layer lies on top of its own.
-fn with_layer(base: &Base, layer: &NewLayer) -> Result<(ImageConfig, Vec<Descriptor>)> {
+/// All that the base says of itself stays, and the new layers lie on top of its own.
+fn with_layers(base: &Base, new: &[NewLayer], store: &Store) -> Result<(ImageConfig, Vec<Descriptor>)> {
     let (mut config, mut layers, in_upper) = match base {
         Base::Tree => return Err(made_from_a_tree()),
         Base::Host => {
@@ -106,21 +128,25 @@ fn with_layer(base: &Base, layer: &NewLayer) -> Result<(ImageConfig, Vec<Descrip
             (config, Vec::new(), 0)
         }
         Base::Image { manifest, in_upper } => {
-            let (manifest, config) = layer.writing.store().describe(manifest).map_err(image_error)?;
+            let (manifest, config) = store.describe(manifest).map_err(image_error)?;
             (config, manifest.layers, *in_upper)
         }
     };
-    let own = own_layers(&config).saturating_sub(in_upper) + 1;
+    let own = own_layers(&config).saturating_sub(in_upper) + new.len();
     layers.truncate(layers.len().saturating_sub(in_upper));
-    layers.push(layer.descriptor.clone());
+    layers.extend(new.iter().map(|layer| layer.descriptor.clone()));
     let diff_ids = &mut config.rootfs.diff_ids;
     diff_ids.truncate(diff_ids.len().saturating_sub(in_upper));
-    diff_ids.push(layer.descriptor.digest);
+    diff_ids.extend(new.iter().map(|layer| layer.descriptor.digest));
     config.history.truncate(config.history.len().saturating_sub(in_upper));
-    config.history.push(json!({"created_by": "sandpen save"}));
+    config.history.extend(new.iter().map(|_| json!({"created_by": "sandpen save"})));
     config.created = None;
-    config.config.labels.insert(LAYERS_LABEL.to_owned(), own.to_string());
-    config.config.labels.insert(LEFT_OUT_LABEL.to_owned(), layer.left_out.to_string());
+    let numbers = [
+        (LAYERS_LABEL, own as u64),
+        (LEFT_OUT_LABEL, new.iter().map(|layer| layer.left_out).sum()),
+        (BYTES_LABEL, new.iter().map(|layer| layer.descriptor.size).sum()),
+    ];
+    config.config.labels.extend(numbers.map(|(label, number)| (label.to_owned(), number.to_string())));
     Ok((config, layers))
 }
 
@@ -130,13 +156,13 @@ fn made_from_a_tree() -> Error {
 }
 
 fn described(store: &Store, name: SavedName, named: &Named) -> Result<SavedImage> {
-    let (manifest, config) = store.describe(&named.manifest).map_err(image_error)?;
-    let left_out = config.config.labels.get(LEFT_OUT_LABEL).and_then(|number| number.parse().ok());
+    let (_, config) = store.describe(&named.manifest).map_err(image_error)?;
+    let number = |label: &str| config.config.labels.get(label).and_then(|number| number.parse().ok()).unwrap_or(0);
     Ok(SavedImage {
         name,
         digest: named.manifest.digest.qualified(),
-        bytes: manifest.layers.last().map_or(0, |layer| layer.size),
+        bytes: number(BYTES_LABEL),
         saved_at: SystemTime::UNIX_EPOCH + Duration::from_secs(named.added),
-        left_out: left_out.unwrap_or(0),
+        left_out: number(LEFT_OUT_LABEL),
     })
 }

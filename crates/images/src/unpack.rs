@@ -241,7 +241,7 @@ impl Unpacking<'_> {
 
     fn add_directory(&mut self, path: &[u8], names: &[Name<'_>], mode: u32, owner: Option<Owner>) -> Result<()> {
         let directory = self.enter(path, names)?;
-        if names.is_empty() || !self.made.contains(&identity(&directory, path)?) {
+        if names.is_empty() || !self.lies_over() && !self.made.contains(&identity(&directory, path)?) {
             return Ok(());
         }
         let doing = || Error::io(format!("making {}", Shown(path)));
@@ -351,6 +351,7 @@ impl Unpacking<'_> {
         let doing = || Error::io(format!("looking at {place}"));
         match parent.stat(place.name).map_err(doing())? {
             None => {}
+            Some(found) if self.is_below(&found) => parent.remove_tree(place.name).map_err(doing())?,
             Some(found) if is_directory(&found) => {
                 return Err(Error::Refused(format!("{place} is a directory and something else")));
             }
@@ -377,6 +378,9 @@ impl Unpacking<'_> {
                 Err(error) if is_not_a_directory(&error) && self.is_whiteout(&directory, *name) => {
                     self.replace_whiteout(&directory, *name, path)?
                 }
+                Err(error) if is_not_a_directory(&error) && self.clear(&directory, *name).map_err(doing())? => {
+                    self.make_directory(&directory, *name, path)?
+                }
                 Err(error) if is_not_a_directory(&error) => {
                     return Err(Error::Refused(format!("{} goes through something that is no directory", Shown(path))));
                 }
@@ -393,6 +397,24 @@ impl Unpacking<'_> {
         made.set_mode(0o755).map_err(doing())?;
         self.made.insert(identity(&made, path)?);
         Ok(made)
+    }
+
+    /// Whether the layer is put over others in the same directory, and takes what is in its way for theirs.
+    fn lies_over(&self) -> bool {
+        self.kind == Kind::Layer(Owners::Mapped)
+    }
+
+    fn is_below(&self, found: &Stat) -> bool {
+        self.lies_over() && !self.made.contains(&(found.st_dev, found.st_ino))
+    }
+
+    /// Removes what a layer below has at a name; whether there was something.
+    fn clear(&self, parent: &Directory, name: Name<'_>) -> io::Result<bool> {
+        let is_there = parent.stat(name)?.is_some_and(|found| self.is_below(&found));
+        if is_there {
+            parent.remove_tree(name)?;
+        }
+        Ok(is_there)
     }
 
     fn remember(&mut self, stat: &Stat) {

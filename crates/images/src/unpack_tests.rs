@@ -393,3 +393,50 @@ fn links_that_stay_inside_are_told_from_those_that_do_not() {
         assert_eq!(stays_inside(target.as_bytes(), depth), expected, "{target} at {depth}");
     }
 }
+
+#[test]
+fn layers_are_put_over_each_other_in_one_directory() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: only root can give files away");
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let layers = [
+        Archive::new()
+            .directory("kept", 0o700)
+            .file("kept/both", "1")
+            .file("kept/gone", "1")
+            .directory("hidden", 0o755)
+            .file("hidden/old", "1")
+            .file("file", "1")
+            .directory("directory", 0o755)
+            .file("directory/old", "1"),
+        Archive::new()
+            .directory("kept", 0o750)
+            .file("kept/both", "2")
+            .file("kept/.wh.gone", "")
+            .directory("hidden", 0o755)
+            .file("hidden/.wh..wh..opq", "")
+            .file("hidden/new", "2")
+            .directory("file", 0o755)
+            .file("file/new", "2")
+            .file("directory", "2")
+            .file(".wh.never", ""),
+    ];
+    for layer in layers {
+        let bytes = layer.bytes();
+        let directory = Directory::open(place.path()).unwrap();
+        unpack_layer(&bytes[..], Digest::of(&bytes), &directory, &Limits::default(), Owners::Mapped).unwrap();
+    }
+    let read =
+        |path: &str| fs::read_to_string(place.path().join(path)).unwrap_or_else(|error| error.kind().to_string());
+    let found = ["kept/both", "hidden/new", "file/new", "directory"].map(read);
+    assert_eq!(found, ["2"; 4]);
+    assert!(!place.path().join("hidden/old").exists());
+    assert_eq!(fs::metadata(place.path().join("kept")).unwrap().permissions().mode() & 0o777, 0o750);
+    let root = Directory::open(place.path()).unwrap();
+    assert!(root.enter(Name::new(b"hidden").unwrap()).unwrap().is_opaque());
+    for whiteout in ["kept/gone", "never"] {
+        assert_eq!(fs::symlink_metadata(place.path().join(whiteout)).unwrap().rdev(), 0, "{whiteout}");
+    }
+}

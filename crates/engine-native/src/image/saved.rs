@@ -29,16 +29,17 @@ pub fn own_layers(config: &ImageConfig) -> usize {
 pub fn tree(image: &images::Image, state: &Path) -> Result<RootTree> {
     let filled = match Owners::for_caller() {
         Owners::Kept | Owners::Mapped => 0,
-        Owners::Noted => own_layers(&image.config).min(1),
+        Owners::Noted => own_layers(&image.config),
     };
-    let all = directories(image);
-    let lowers = all[filled..].to_vec();
+    // An overlay wants the highest first.
+    let mut lowers: Vec<PathBuf> = image.directories_below(filled).cloned().collect();
+    lowers.reverse();
     let is_host = image.config.config.labels.get(BASE_LABEL).is_some_and(|base| base == HOST_BASE);
     let mut tree = match is_host {
         true => RootTree { lowers, ..host_tree(&state.join("host"))? },
         false => named::described(lowers, &image.config.config)?,
     };
-    let layers = Layers::open(&all).map_err(unreadable)?;
+    let layers = Layers::open(&directories(image)).map_err(unreadable)?;
     tree.top = layers.top_directories().map_err(unreadable)?;
     let store = images::Store::open(&state.join("images")).map_err(image_error)?;
     let in_upper = image.layers[image.layers.len() - filled..].iter();
@@ -59,7 +60,7 @@ pub fn modes(image: &images::Image, paths: &[&str]) -> Result<Vec<(String, u32)>
     Ok(modes)
 }
 
-/// An overlay wants the highest first.
+/// The highest first.
 fn directories(image: &images::Image) -> Vec<PathBuf> {
     let mut all: Vec<PathBuf> = image.directories().cloned().collect();
     all.reverse();

@@ -11,6 +11,7 @@ use images::confined::{Missing, Name};
 use images::pack::{Packed, PackedOwners, Rules, Shift};
 use images::{Digest, Directory};
 use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
+use rustix::mount::{OpenTreeFlags, open_tree};
 use rustix::process::{PidfdGetfdFlags, Signal};
 use rustix::thread::ThreadNameSpaceType;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::{FromLauncher, Helper, Launcher, failed};
 use crate::jail::Failure;
 use crate::syscall::{self, Forked};
-use crate::wire::{self, INIT_SCRATCH};
+use crate::wire::{self, INIT_FROZEN, INIT_SCRATCH};
 
 /// No part of what a sandbox makes of its image: file systems of the kernel, what process 1 keeps, and what says where one
 /// is.
@@ -30,8 +31,10 @@ const BUFFER: usize = 1 << 20;
 /// What to pack.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Tree {
-    /// All that is different from what the sandbox started with.
+    /// What the writable layer has.
     Changes,
+    /// What this one of the frozen layers has, counted from the lowest.
+    Frozen(usize),
     /// What is seen below this path, for sandboxes of others to read.
     Below(Vec<u8>),
 }
@@ -98,11 +101,12 @@ fn write_layer(request: &PackRequest, process: &OwnedFd, pipe: &OwnedFd) -> Resu
     // The sandbox's own `/proc` does not know us.
     let own = rustix::fs::open("/proc/self", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let own = own.map_err(|error| step("join-tree")(error.into()))?;
+    let shifted = shifted_layer(request, process).map_err(step("open-tree"))?;
     join(request, process).map_err(step("join-tree"))?;
     become_insider(&own).map_err(step("join-tree"))?;
-    let tree = open(&request.tree, process)?;
+    let tree = open(&request.tree, process, shifted)?;
     let (without, owners): (&[&str], _) = match request.tree {
-        Tree::Changes => (&WITHOUT, PackedOwners::Shifted),
+        Tree::Changes | Tree::Frozen(_) => (&WITHOUT, PackedOwners::Shifted),
         Tree::Below(_) => (&[], PackedOwners::Everybody),
     };
     let limits = images::Limits { bytes: request.most_bytes, ..images::Limits::default() };
@@ -111,6 +115,32 @@ fn write_layer(request: &PackRequest, process: &OwnedFd, pipe: &OwnedFd) -> Resu
     let Packed { digest, size, left_out, .. } =
         images::pack::pack(&tree, rules, writer, &Default::default()).map_err(from_images)?;
     Ok(PackedTree { digest, size, left_out })
+}
+
+/// A frozen layer may be of a sandbox with other ids, as whose it is seen by a mount of its own. Only root can make that, and
+/// only root lets sandboxes have layers of others.
+fn shifted_layer(request: &PackRequest, process: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    let Tree::Frozen(index) = request.tree else { return Ok(None) };
+    if !rustix::process::geteuid().is_root() || request.namespaces & libc::CLONE_NEWUSER as u64 == 0 {
+        return Ok(None);
+    }
+    let frozen = rustix::process::pidfd_getfd(process, INIT_FROZEN + index as i32, PidfdGetfdFlags::empty())?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+    let copy = open_tree(&frozen, "", flags)?;
+    let namespace = user_namespace_of(process)?;
+    syscall::map_owners(copy.as_fd(), namespace.as_fd())?;
+    Ok(Some(copy))
+}
+
+fn user_namespace_of(process: &OwnedFd) -> io::Result<OwnedFd> {
+    let find = || -> io::Result<i32> {
+        let information = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+        let pid = information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+        pid.filter(|pid| *pid > 0).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+    };
+    let namespace = std::fs::File::open(format!("/proc/{}/ns/user", find()?))?;
+    // The number may have become somebody else's before it was opened.
+    find().map(|_| namespace.into())
 }
 
 fn join(request: &PackRequest, process: &OwnedFd) -> io::Result<()> {
@@ -156,7 +186,7 @@ pub(super) fn become_insider(own: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn open(tree: &Tree, process: &OwnedFd) -> Result<Directory, PackFailure> {
+fn open(tree: &Tree, process: &OwnedFd, shifted: Option<OwnedFd>) -> Result<Directory, PackFailure> {
     let step = |error: io::Error| PackFailure::Step(failed("open-tree")(error));
     let directory = |parent: &OwnedFd| -> io::Result<Directory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -168,6 +198,11 @@ fn open(tree: &Tree, process: &OwnedFd) -> Result<Directory, PackFailure> {
             let scratch = directory(&scratch.map_err(|error| step(error.into()))?).map_err(step)?;
             let upper = Name::new(b"upper").into_iter();
             scratch.descend(upper, Missing::Fail).map_err(step)
+        }
+        Tree::Frozen(index) => {
+            let take = || rustix::process::pidfd_getfd(process, INIT_FROZEN + *index as i32, PidfdGetfdFlags::empty());
+            let layer = shifted.map_or_else(take, Ok).map_err(|error| step(error.into()))?;
+            directory(&layer).map_err(step)
         }
         Tree::Below(path) => {
             let root = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());

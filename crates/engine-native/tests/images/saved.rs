@@ -6,8 +6,8 @@ use std::time::Duration;
 use engine_native::NativeEngine;
 use images::RunConfig;
 use sandbox::{
-    Engine, ErrorKind, ExecRequest, ExecStatus, Image, Owner, Persistence, Result, SandboxId, SandboxSpec, SavedImage,
-    SavedName, Snapshots,
+    Checkpoints, Engine, ErrorKind, ExecRequest, ExecStatus, Image, Owner, Persistence, Result, SandboxId, SandboxSpec,
+    SavedImage, SavedName, Snapshots,
 };
 
 use crate::layer::{Layer, system};
@@ -30,6 +30,8 @@ tests!(
     a_save_that_is_given_up_leaves_nothing,
     a_sandbox_from_a_directory_is_not_saved,
     what_does_not_fit_is_told,
+    checkpoints_are_saved_with_what_came_after,
+    forks_are_saved_with_what_they_had,
 );
 
 fn name(text: &str) -> SavedName {
@@ -371,4 +373,50 @@ async fn what_does_not_fit_is_told(place: Place) {
         }
         false => assert_eq!(made.unwrap_err().kind(), ErrorKind::LimitExceeded),
     }
+}
+
+async fn checkpoints_are_saved_with_what_came_after(place: Place) {
+    let engine = place.engine().await;
+    let mut sandbox = from(&engine, "host").await;
+    // The second time it is one that was made from a saved image.
+    for round in ["one", "two"] {
+        sandbox
+            .says(&format!("umask 077; echo {round} >{round}; mkdir d; echo x >d/x; echo 1 >both; echo x >gone"))
+            .await;
+        if let Err(error) = engine.checkpoint(&sandbox.id).await {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+            eprintln!("SKIPPED: {error}");
+            return sandbox.destroy().await;
+        }
+        sandbox.says("rm -r d gone; mkdir d; echo y >d/y; echo 2 >>both").await;
+        engine.checkpoint(&sandbox.id).await.unwrap();
+        sandbox.says("echo 3 >>both").await;
+        save(&sandbox, "lab").await;
+        sandbox.destroy().await;
+        sandbox = from(&engine, "saved:lab").await;
+        assert_eq!(sandbox.says(&format!("cat {round} both d/y; ls d")).await, format!("{round}\n1\n2\n3\ny\ny\n"));
+        sandbox.says("[ ! -e gone ]; echo more >>both; rm -r d both").await;
+    }
+    assert_eq!(sandbox.says("cat one two; ls").await, "one\ntwo\none\ntwo\n");
+    sandbox.destroy().await;
+}
+
+async fn forks_are_saved_with_what_they_had(place: Place) {
+    let engine = place.engine().await;
+    let source = from(&engine, "host").await;
+    source.says("umask 077; echo one >file").await;
+    let new = SandboxId::random().unwrap();
+    if let Err(error) = engine.fork(&source.id, &new, &SandboxSpec::new(Owner::local())).await {
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+        eprintln!("SKIPPED: {error}");
+        return source.destroy().await;
+    }
+    let fork = Sandbox { engine: engine.clone(), id: new };
+    source.destroy().await;
+    fork.says("echo two >>file").await;
+    save(&fork, "lab").await;
+    fork.destroy().await;
+    let again = from(&engine, "saved:lab").await;
+    assert_eq!(again.says("cat file; stat -c '%a %u' file; echo three >>file").await, "one\ntwo\n600 1000\n");
+    again.destroy().await;
 }

@@ -54,6 +54,7 @@ impl Store {
                 self.discard(self.layers.directory(), &size_note(digest))?;
             }
         }
+        self.sweep_names()?;
         // To remove a large tree takes a while, and what is in the trash is in nobody's way.
         drop(lock);
         self.empty_trash();

@@ -45,10 +45,23 @@ impl Image {
 
     /// The directories to mount over each other, the lowest first. A layer that hides everything below it is the first.
     pub fn directories(&self) -> impl Iterator<Item = &PathBuf> {
-        let is_opaque = |layer: &ImageLayer| Directory::open(&layer.path).is_ok_and(|root| root.is_opaque());
-        let first = self.layers.iter().rposition(is_opaque).unwrap_or(0);
-        self.layers[first..].iter().map(|layer| &layer.path)
+        stacked(&self.layers)
     }
+
+    /// The same without so many of the highest layers.
+    pub fn directories_below(&self, highest: usize) -> impl Iterator<Item = &PathBuf> {
+        stacked(&self.layers[..self.layers.len().saturating_sub(highest)])
+    }
+}
+
+/// One that is there twice counts where it is highest, which shows and hides all that it does below; an overlay takes no
+/// directory twice.
+fn stacked(layers: &[ImageLayer]) -> impl Iterator<Item = &PathBuf> {
+    let is_opaque = |layer: &ImageLayer| Directory::open(&layer.path).is_ok_and(|root| root.is_opaque());
+    let first = layers.iter().rposition(is_opaque).unwrap_or(0);
+    let is_last =
+        move |(index, layer): &(usize, &ImageLayer)| layers[index + 1..].iter().all(|higher| higher.path != layer.path);
+    layers.iter().enumerate().skip(first).filter(is_last).map(|(_, layer)| &layer.path)
 }
 
 impl Store {

@@ -14,6 +14,8 @@ use crate::platform::Platform;
 use crate::reference::Reference;
 use crate::trees::constant;
 
+const UNFINISHED: &str = ".new-";
+
 /// A name and what it means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
@@ -83,13 +85,23 @@ impl Store {
         };
         let bytes = serde_json::to_vec(&record).expect("a record holds nothing that JSON lacks");
         let doing = || Error::io(format!("naming {}", named.reference));
-        let temporary = format!(".new-{}-{}", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
+        let temporary = format!("{UNFINISHED}{}-{}", std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
         self.names.remove_tree(constant(&temporary)).map_err(doing())?;
         let mut file = self.names.create_file(constant(&temporary), 0o600).map_err(doing())?;
         file.write_all(&bytes).and_then(|()| file.sync_all()).map_err(doing())?;
         rustix::fs::renameat(&self.names, &*temporary, &self.names, file_name(&named.reference))
             .and_then(|()| rustix::fs::fsync(&self.names))
             .map_err(|error| doing()(error.into()))
+    }
+
+    /// Removes names that were not finished. Nobody may be adding to the store.
+    pub(super) fn sweep_names(&self) -> Result<()> {
+        for bytes in self.names.names().map_err(Error::io("listing names"))? {
+            if let Some(name) = Name::new(&bytes).filter(|_| bytes.starts_with(UNFINISHED.as_bytes())) {
+                self.names.remove_tree(name).map_err(Error::io("removing an unfinished name"))?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether it was there. The image itself goes when it is collected.

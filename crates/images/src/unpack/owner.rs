@@ -19,7 +19,8 @@ pub const OWNER_ATTRIBUTE: &str = "user.sandpen.owner";
 pub enum Owners {
     /// Files get the numbers of the image, which a mount can shift to those of a sandbox. Only root can do this.
     Kept,
-    /// The same for those that the caller's user namespace has; whatever belongs to others is the caller's.
+    /// The same for those that the caller's user namespace has; whatever belongs to others is the caller's. For layers that
+    /// are put over each other in one directory, which becomes the upper one of an overlay.
     Mapped,
     /// Everything belongs to the caller. Who should own a file or directory, if not root, stands in its attribute
     /// `user.sandpen.owner` as `uid:gid`; links cannot have one.

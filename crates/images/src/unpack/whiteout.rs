@@ -30,6 +30,12 @@ impl Unpacking<'_> {
         }
         if last.as_bytes() == OPAQUE {
             let parent = self.enter(path, parents)?;
+            let doing = || Error::io(format!("hiding what is below {}", Shown(path)));
+            for bytes in parent.names().map_err(doing())? {
+                if let Some(name) = Name::new(&bytes) {
+                    self.clear(&parent, name).map_err(doing())?;
+                }
+            }
             make_opaque(&parent, path)?;
             return Ok(true);
         }
@@ -42,6 +48,7 @@ impl Unpacking<'_> {
         };
         let parent = self.enter(path, parents)?;
         let doing = || Error::io(format!("marking {} as removed", Shown(path)));
+        self.clear(&parent, hidden).map_err(doing())?;
         match parent.stat(hidden).map_err(doing())? {
             None => parent.make_whiteout(hidden).map_err(doing())?,
             Some(found) if is_directory(&found) => make_opaque(&parent.enter(hidden).map_err(doing())?, path)?,

@@ -131,6 +131,16 @@ fn a_packed_tree_becomes_the_top_of_an_image() {
     let saved = place.store.resolve(&reference("saved:1")).unwrap().unwrap();
     let shown: Vec<_> = saved.directories().flat_map(|path| names(path)).collect();
     assert_eq!(shown, ["base", "new"]);
+
+    // An overlay takes no directory twice, and the higher one says all that the lower one does.
+    let mut config = saved.config.clone();
+    config.rootfs.diff_ids.push(config.rootfs.diff_ids[0]);
+    let layers = [&saved.manifest.layers[..], &saved.manifest.layers[..1]].concat();
+    let image = writing.assemble(config, layers, &limits).unwrap();
+    writing.name(&reference("twice:1"), &image).unwrap();
+    let twice = place.store.resolve(&reference("twice:1")).unwrap().unwrap();
+    assert_eq!(twice.directories().flat_map(|path| names(path)).collect::<Vec<_>>(), ["new", "base"]);
+    assert_eq!(twice.directories_below(1).flat_map(|path| names(path)).collect::<Vec<_>>(), ["base", "new"]);
 }
 
 fn refused<'a>(tree: &Path, rules: impl Into<Rules<'a>>) -> Error {
