@@ -154,3 +154,14 @@ fn a_server_may_give_what_it_gives_unasked() {
     assert_eq!(ceiling(&[(Key::Network, "internet"), (Key::MaxNetwork, "b.example")]), "internet");
     assert_eq!(policy(&[(Key::MaxNetwork, "internet")]).network.to_string(), "none");
 }
+
+#[test]
+fn an_owner_has_as_much_as_the_operator_says() {
+    let config = Config::resolve([flags(&[])]).unwrap();
+    assert_eq!((config.quota.disk, config.quota), (None, sandbox::Quota::default()));
+    let config = Config::resolve([flags(&[(Key::OwnerDisk, "20G"), (Key::OwnerSavedImages, "7")])]).unwrap();
+    assert_eq!((config.quota.disk.map(|disk| disk.bytes()), config.quota.saved_images), (Some(20 << 30), 7));
+    for (key, value) in [(Key::OwnerDisk, "much"), (Key::OwnerSavedImages, "-1")] {
+        assert!(Config::resolve([flags(&[(key, value)])]).is_err(), "{value}");
+    }
+}

@@ -124,6 +124,11 @@ impl FakeHost {
         ids
     }
 
+    /// As its engine was asked for it.
+    pub fn spec(&self, id: &SandboxId) -> Option<SandboxSpec> {
+        self.shared.sandboxes.lock().unwrap().get(id).map(|sandbox| sandbox.spec.clone())
+    }
+
     /// A sandbox that dies of itself, as when its first process is killed from outside.
     pub fn kill(&self, id: &SandboxId) {
         self.shared.remove(id);

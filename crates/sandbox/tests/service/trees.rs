@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sandbox::engine::fake::{FakeHost, Operation};
 use sandbox::{
-    Checkpoint, ErrorKind, ExecRequest, ForkRequest, Image, Lifetime, Network, Owner, Persistence, SandboxService,
-    SandboxSpec, SavedName,
+    Checkpoint, ErrorKind, ExecRequest, ForkRequest, Image, Lifetime, Network, Owner, Persistence, Role,
+    SandboxService, SandboxSpec, SavedName,
 };
 
 use crate::support::{
@@ -115,6 +115,23 @@ async fn a_fork_is_its_source_but_for_what_was_asked() {
     next.stop(&owner(), &kept.id).await.unwrap();
     assert!(world.ledger_files().is_empty());
     assert_eq!(says(&service, &source.id, "cat file").await, "x");
+}
+
+#[tokio::test]
+async fn what_no_caller_can_ask_for_is_not_branched() {
+    let world = World::new();
+    let service = world.process().await;
+    let builder = create(&service, SandboxSpec { role: Role::Builder, ..spec() }).await;
+    assert_eq!(kind(service.fork(&owner(), &builder.id, ForkRequest::default()).await), ErrorKind::Unsupported);
+    assert_eq!(world.host.existing(), [builder.id]);
+
+    let private_hosts = vec!["index.internal".parse().unwrap()];
+    let network: Network = "index.internal".parse().unwrap();
+    let source = create(&service, SandboxSpec { private_hosts, network: network.clone(), ..spec() }).await;
+    let branch = service.fork(&owner(), &source.id, ForkRequest::default()).await.unwrap();
+    assert_eq!(branch.network, network);
+    assert!(world.host.spec(&branch.id).unwrap().private_hosts.is_empty());
+    assert_eq!(world.host.spec(&source.id).unwrap().private_hosts.len(), 1);
 }
 
 #[tokio::test]

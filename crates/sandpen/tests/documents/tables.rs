@@ -130,6 +130,13 @@ fn limits() -> String {
         row("Life of an unused sandbox", spoken(lifetime.idle), Some(Key::Idle), at_most(quota.idle_lifetime)),
         row("Life of any sandbox", "unbounded".to_owned(), Some(Key::Lifetime), String::new()),
         row("Sandboxes of one user", quota.sandboxes.to_string(), None, format!("{} that stay", quota.persistent)),
+        row(
+            "Room of one user, for all sandboxes and saved images",
+            "unbounded".to_owned(),
+            Some(Key::OwnerDisk),
+            String::new(),
+        ),
+        row("Saved images of one user", quota.saved_images.to_string(), Some(Key::OwnerSavedImages), String::new()),
         row("Network", config.sandbox.network.to_string(), Some(Key::Network), "what is named, over TCP".to_owned()),
         row(
             "Connections at once",
