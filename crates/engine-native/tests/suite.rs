@@ -76,8 +76,8 @@ impl TestHost {
 }
 
 /// What the engine can do with trees. A behaviour that needs more is shown as ignored, with what it needs.
-fn powers(_: &Arc<NativeEngine>) -> Powers {
-    Powers::default()
+fn powers(engine: &Arc<NativeEngine>) -> Powers {
+    Powers { snapshots: Some(engine.clone()), checkpoints: Some(engine.clone()), trees: Some(engine.clone()) }
 }
 
 async fn run(case: Case, host: &TestHost) -> Completion {
