@@ -75,9 +75,11 @@ impl fmt::Debug for Machine {
     }
 }
 
+type Variables = dyn Fn(&str) -> Option<String> + Send + Sync;
+
 /// Where settings of clients are looked for.
 struct Surroundings {
-    variables: Box<dyn Fn(&str) -> Option<String> + Send + Sync>,
+    variables: Box<Variables>,
     home: Option<PathBuf>,
     /// The usual `/`; another in tests.
     root: PathBuf,

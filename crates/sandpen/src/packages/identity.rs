@@ -1,5 +1,6 @@
 //! What tells one state of an image from every other.
 
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,12 @@ const PROGRAMS: [&str; 6] = ["python3", "python", "uv", "node", "npm", "pip3"];
 
 pub fn identity(state_dir: &Path, owner: &Owner, image: &Image) -> Result<String> {
     match image {
-        Image::Host => Ok(format!("host\n{}", programs(Path::new("/"), Links::Follow))),
+        Image::Host => Ok(format!("host\n{}", programs(&on_path(std::env::var_os("PATH")), Links::Follow))),
         // Links of a tree of somebody else's lead where they like; here they are only looked at.
-        Image::Directory(path) => Ok(format!("directory {}\n{}", path.display(), programs(path, Links::Read))),
+        Image::Directory(path) => {
+            let directories: Vec<PathBuf> = DIRECTORIES.iter().map(|directory| path.join(directory)).collect();
+            Ok(format!("directory {}\n{}", path.display(), programs(&directories, Links::Read)))
+        }
         Image::Archive(path) => Ok(format!("archive {}\n{}", path.display(), seen(path, Links::Follow))),
         Image::Named(name) => stored(state_dir, name.as_str()).map(|digest| format!("image {digest}")),
         Image::Saved(name) => {
@@ -47,14 +51,21 @@ enum Links {
     Read,
 }
 
-fn programs(root: &Path, links: Links) -> String {
+/// The host's tree has interpreters of our own search path too, wherever they live.
+fn on_path(variable: Option<OsString>) -> Vec<PathBuf> {
+    let own: Vec<PathBuf> = variable.as_deref().map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+    let usual = DIRECTORIES.iter().map(|directory| Path::new("/").join(directory));
+    own.into_iter().filter(|directory| directory.is_absolute()).chain(usual).collect()
+}
+
+fn programs(directories: &[PathBuf], links: Links) -> String {
     let mut text = String::new();
-    for directory in DIRECTORIES {
+    for directory in directories {
         for program in PROGRAMS {
-            let path = root.join(directory).join(program);
+            let path = directory.join(program);
             let seen = seen(&path, links);
             if !seen.is_empty() {
-                let _ = writeln!(text, "{directory}/{program} {seen}");
+                let _ = writeln!(text, "{} {seen}", path.display());
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A client that speaks to the real binary by lines and believes nothing: each line that it is sent must be JSON-RPC.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,12 @@ pub struct Client {
 
 impl Client {
     pub fn start(world: &World, arguments: &[&str]) -> Self {
+        Self::start_with(world, arguments, |_| {})
+    }
+
+    fn start_with(world: &World, arguments: &[&str], set_up: impl FnOnce(&mut Command)) -> Self {
         let mut command = world.command(&[&["mcp"], arguments].concat());
+        set_up(&mut command);
         command.stdin(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();
@@ -44,7 +49,12 @@ impl Client {
 
     /// With the handshake done, at this revision.
     pub fn hello(world: &World, arguments: &[&str], version: &str) -> Self {
-        let mut client = Self::start(world, arguments);
+        Self::hello_with(world, arguments, version, |_| {})
+    }
+
+    /// The same in an environment of its own.
+    pub fn hello_with(world: &World, arguments: &[&str], version: &str, set_up: impl FnOnce(&mut Command)) -> Self {
+        let mut client = Self::start_with(world, arguments, set_up);
         let result = client.initialize(version);
         assert_eq!(result["protocolVersion"], version);
         client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod client;
+pub mod index;
 pub mod server;
 
 use std::io::Write;

@@ -114,8 +114,13 @@ fn is_full(stderr: &str) -> bool {
     stderr.contains("No space left on device") || stderr.contains("ENOSPC")
 }
 
+/// Whether it says only that it found nothing, which it also does when nobody answered.
+pub(super) fn found_nothing(ran: &Ran) -> bool {
+    ran.has_ended() && ran.stderr.contains("(from versions: none)")
+}
+
 /// The gateway knows what was refused; what the package manager says of it is a guess.
-fn unreachable(request: &Request, ran: &Ran) -> Error {
+pub(super) fn unreachable(request: &Request, ran: &Ran) -> Error {
     let of_index = |host: &str| request.index.hosts.iter().any(|rule| rule.to_string().starts_with(host));
     if let Some(refusal) = ran.refused.first() {
         let host = refusal.host.to_string();
@@ -175,7 +180,8 @@ fn pip(ran: &Ran) -> Option<Error> {
     let is_build = failed.is_some() || ran.stderr.contains("subprocess-exited-with-error");
     is_build.then(|| {
         let collected = ran.stdout.lines().rev().find_map(|line| line.trim().strip_prefix("Collecting "));
-        let name = failed.or(collected).map_or_else(|| "a package".to_owned(), plain);
+        let named = failed.or(collected).and_then(|text| text.split_whitespace().next());
+        let name = named.map_or_else(|| "a package".to_owned(), plain);
         let output = ran.stderr.split("lines of output]").nth(1).and_then(|rest| rest.split("[end of output]").next());
         let said = last_lines(output.unwrap_or(&ran.stderr), LAST_LINES).join(" | ");
         Error::unavailable(format!("{name} could not be built: {said}"))

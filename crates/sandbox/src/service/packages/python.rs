@@ -41,6 +41,17 @@ with open(sys.argv[2], "w") as file:
     json.dump(found, file)
 "#;
 
+/// Says what an index answers. Whom it trusts does not matter: nothing is told to it and nothing of it is used.
+const ASK_INDEX: &str = r#"
+import ssl, sys, urllib.error, urllib.request
+try:
+    print(urllib.request.urlopen(sys.argv[1], timeout=30, context=ssl._create_unverified_context()).status)
+except urllib.error.HTTPError as error:
+    print(error.code)
+except Exception as error:
+    print("nothing:", error)
+"#;
+
 const TREE: &str = "tree";
 const REQUIREMENTS: &str = "requirements.txt";
 const LOCK: &str = "lock.txt";
@@ -56,10 +67,10 @@ pub(super) async fn make(work: &Work<'_>) -> Result<Record> {
 
     let lock = match installer.lock(work, Sources::Never).await? {
         Ok(lock) => lock,
-        Err(ran) if failure::is_final(&ran) => return Err(installer.explain(work, &ran)),
+        Err(ran) if failure::is_final(&ran) => return Err(installer.explain(work, ran).await),
         Err(_) => match installer.lock(work, Sources::WhereNoWheelIs).await? {
             Ok(lock) => lock,
-            Err(ran) => return Err(installer.explain(work, &ran)),
+            Err(ran) => return Err(installer.explain(work, ran).await),
         },
     };
     let tree = work.tree(&interpreter, &lock)?;
@@ -68,7 +79,7 @@ pub(super) async fn make(work: &Work<'_>) -> Result<Record> {
         work.builder.make_directory(TREE).await?;
         let ran = installer.install(work, lock.trust).await?;
         if !ran.is_success() {
-            return Err(installer.explain(work, &ran));
+            return Err(installer.explain(work, ran).await);
         }
         work.keep(TREE, &tree).await?;
     }
@@ -211,18 +222,31 @@ impl Installer {
         }
     }
 
-    fn explain(&self, work: &Work<'_>, ran: &Ran) -> Error {
+    /// pip does not tell an index that fails from a package that is not there, so the index is asked.
+    async fn explain(&self, work: &Work<'_>, mut ran: Ran) -> Error {
         let tool = match self.by {
-            By::Uv => Tool::Uv,
+            By::Uv => return failure::explain(Tool::Uv, work.request, &ran),
             By::Pip => Tool::Pip,
         };
-        failure::explain(tool, work.request, ran)
+        if let (true, Some(url)) = (failure::found_nothing(&ran), work.request.index.urls.first()) {
+            let page = format!("{}/sandpen/", url.trim_end_matches('/'));
+            if let Ok(asked) = self.run(work, &[&self.python, "-c", ASK_INDEX, &page]).await {
+                let answer = asked.stdout.trim();
+                if !matches!(answer, "200" | "404" | "410") {
+                    ran.stderr.push_str(&format!("HTTP error {answer}\n"));
+                    ran.refused.extend(asked.refused);
+                    return failure::unreachable(work.request, &ran);
+                }
+            }
+        }
+        failure::explain(tool, work.request, &ran)
     }
 
     async fn run(&self, work: &Work<'_>, argv: &[&str]) -> Result<Ran> {
         let say = |line: &str| {
             let is_news = ["Collecting ", "Downloading ", "Building "].iter().any(|word| line.starts_with(word));
             if is_news {
+                let line = line.split(" (from ").next().unwrap_or(line);
                 work.report(PackageStep::Said(line.to_owned()));
             }
         };

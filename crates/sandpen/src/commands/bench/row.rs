@@ -62,6 +62,7 @@ rows! {
     SparePython, "spare-python", Python, "the same, sandbox made ahead";
     McpPython, "mcp-python", Python, "run_code over MCP stdio, as the client sees it";
     RunPython, "run-python", Python, "sandpen run python, as a program";
+    RunPackages, "run-packages", Python, "the same, with numpy and pandas installed before and not imported";
     BubblewrapPython, "bwrap-python", Python, "bubblewrap: namespaces and file tree, no limits, no filter";
     CrunPython, "crun-python", Python, "crun run, without a user namespace";
     RuncPython, "runc-python", Python, "runc run, without a user namespace";
@@ -158,6 +159,9 @@ impl Setting {
                 Ok(started.elapsed())
             }
             Row::RunPython => time(self.ourselves().args(["run", "python", PRINT]), "1\n"),
+            Row::RunPackages => {
+                time(self.ourselves().args(["run", "python", PRINT, "--package", "numpy,pandas"]), "1\n")
+            }
             Row::McpPython => self.call(),
         }
     }

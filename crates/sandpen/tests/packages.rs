@@ -1,0 +1,307 @@
+//! Packages, from an index of our own to code that imports them.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use support::client::Client;
+use support::index::Index;
+use support::{Done, World, sandboxes_work};
+
+macro_rules! needs_sandboxes {
+    () => {
+        if !sandboxes_work() {
+            return;
+        }
+    };
+}
+
+struct Shop {
+    world: World,
+    index: Index,
+}
+
+impl Shop {
+    fn open() -> Self {
+        let world = World::new();
+        let index = Index::start(&world.work().join("site"));
+        Self { world, index }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.world.command(arguments);
+        self.set_up(&mut command);
+        command
+    }
+
+    /// As if pip and npm of this machine were set up for our index, and nothing else.
+    fn set_up(&self, command: &mut Command) {
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy().to_ascii_lowercase();
+            if ["pip_", "uv_", "npm_config_", "node_extra"].iter().any(|start| text.starts_with(start)) {
+                command.env_remove(name);
+            }
+        }
+        command
+            .env("HOME", self.world.work())
+            .env("PIP_CONFIG_FILE", "/dev/null")
+            .env("PIP_INDEX_URL", self.index.python())
+            .env("npm_config_globalconfig", "/nonexistent")
+            .env("npm_config_registry", self.index.npm());
+    }
+
+    fn run(&self, arguments: &[&str]) -> Done {
+        Done::from(self.command(arguments).output().unwrap())
+    }
+
+    fn python(&self, code: &str, packages: &str) -> Done {
+        self.run(&["run", "python", code, "--package", packages])
+    }
+}
+
+const SMALL: &str = "import small, inner; print(small.version, inner.word, small.__file__)";
+
+#[test]
+fn the_first_use_installs_and_the_second_needs_no_index() {
+    needs_sandboxes!();
+    let mut shop = Shop::open();
+    shop.python(SMALL, "small").expect(0, "2.0 inside /packages/python/small.py\n");
+    let first = shop.index.asked();
+    assert!(first > 0);
+    shop.index.switch_off();
+    shop.python(SMALL, "small").expect(0, "2.0 inside /packages/python/small.py\n");
+    let done = shop.run(&["run", "python", SMALL, "--package", "small", "--json"]);
+    assert_eq!(done.json()["packages"], json!(["inner==0.5", "small==2.0"]));
+    // Another request has no answer now, which shows that the one before had it from here.
+    let done = shop.python(SMALL, "small==1.0");
+    assert_eq!(done.code, Some(125), "{}", done.stdout);
+    done.says("does not answer");
+}
+
+#[test]
+fn what_is_kept_is_listed_and_removed() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    shop.python(SMALL, "small==1.0").expect(0, "1.0 inside /packages/python/small.py\n");
+    // Another request with the same answer is the same tree.
+    shop.python(SMALL, "small<2,inner").expect(0, "1.0 inside /packages/python/small.py\n");
+    let sets = shop.run(&["package", "ls", "--json"]).json()["sets"].clone();
+    assert_eq!(sets.as_array().unwrap().len(), 1, "{sets}");
+    assert_eq!(sets[0]["requests"].as_array().unwrap().len(), 2, "{sets}");
+    assert!(sets[0]["bytes"].as_u64().unwrap() > 0);
+    let before = shop.index.fetched("small-1.0");
+    let digest = sets[0]["digest"].as_str().unwrap();
+    shop.run(&["package", "rm", &digest[..12]]).expect(0, &format!("{}\n", &digest[..12]));
+    assert_eq!(shop.run(&["package", "ls", "--json"]).json()["sets"], json!([]));
+    shop.python(SMALL, "small==1.0").expect(0, "1.0 inside /packages/python/small.py\n");
+    assert_eq!(shop.index.fetched("small-1.0"), before + 1);
+}
+
+#[test]
+fn two_at_once_install_once() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    let arguments = ["run", "python", SMALL, "--package", "small==2.0"];
+    let running: Vec<_> = (0..2).map(|_| shop.command(&arguments).spawn().unwrap()).collect();
+    for child in running {
+        Done::from(child.wait_with_output().unwrap()).expect(0, "2.0 inside /packages/python/small.py\n");
+    }
+    assert_eq!(shop.index.fetched("small-2.0"), 1);
+}
+
+#[test]
+fn a_failure_says_which_package_and_why() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    for (packages, message) in [
+        ("nosuch", "there is no package nosuch in the index"),
+        ("small==9", "no version matches small==9"),
+        ("small==9", "there are 1.0, 2.0"),
+        ("clashing", "no version matches inner>1"),
+        ("small==1.0,small==2.0", "do not go together"),
+        ("failing", "failing could not be built: the compiler is missing"),
+    ] {
+        let done = shop.python("print(1)", packages);
+        assert_eq!((done.code, done.stdout.as_str()), (Some(125), ""), "{}", done.stderr);
+        done.says(message);
+    }
+    let done = shop.python("print(1)", "small @ http://evil.example/small.whl");
+    done.says("addresses and paths are not taken");
+}
+
+#[test]
+fn a_package_that_is_built_reaches_nothing_else_and_spoils_nothing() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    let done = shop.python("import hostile; print(hostile.evidence)", "hostile");
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let evidence: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(evidence, json!({ "connected": [], "read": [] }));
+    // It brought an `inner` of its own, for those alone who asked for it.
+    shop.python("import inner; print(inner.word)", "inner").expect(0, "inside\n");
+}
+
+#[test]
+fn javascript_has_its_packages_too() {
+    needs_sandboxes!();
+    let mut shop = Shop::open();
+    if !Path::new("/usr/bin/npm").exists() {
+        eprintln!("SKIPPED: npm is not installed: packages of JavaScript are not tested");
+        return;
+    }
+    let code = "console.log(require('small')); import('small').then((m) => console.log(m.default))";
+    let run = ["run", "javascript", code, "--package", "small@^1"];
+    shop.run(&run).expect(0, "inside 1.0.0\ninside 1.0.0\n");
+    for (package, message) in [("nosuch", "there is no package nosuch"), ("small@9", "there are 1.0.0, 2.0.0")] {
+        let done = shop.run(&["run", "javascript", "1", "--package", package]);
+        assert_eq!(done.code, Some(125), "{}", done.stdout);
+        done.says(message);
+    }
+    shop.index.switch_off();
+    shop.run(&run).expect(0, "inside 1.0.0\ninside 1.0.0\n");
+}
+
+#[test]
+fn a_login_is_in_no_reach_of_install_scripts() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    if !Path::new("/usr/bin/npm").exists() {
+        eprintln!("SKIPPED: npm is not installed: install scripts are not tested");
+        return;
+    }
+    let login = "@own:registry=https://npm.example.invalid/\n//npm.example.invalid/:_authToken=canary-token-0123\n";
+    shop.world.write(".npmrc", login);
+    let code = "console.log(JSON.stringify(require('hostile')))";
+    let done = shop.run(&["run", "javascript", code, "--package", "hostile"]);
+    // The placeholder is there, so the login was in use; its value is not.
+    done.expect(0, "{\"found\":false,\"login\":true,\"connected\":false}\n");
+}
+
+#[test]
+fn an_image_has_packages_of_its_own() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    if !has_pip() {
+        eprintln!("SKIPPED: the system's Python has no pip: packages of images are not tested");
+        return;
+    }
+    import_python(&shop.world);
+    let run = ["run", "--image", "python:test", "python", SMALL, "--package", "small"];
+    shop.run(&run).expect(0, "2.0 inside /packages/python/small.py\n");
+    shop.run(&run).expect(0, "2.0 inside /packages/python/small.py\n");
+    assert_eq!(shop.index.fetched("small-2.0"), 1);
+    // The host's are not the image's.
+    shop.python(SMALL, "small").expect(0, "2.0 inside /packages/python/small.py\n");
+    assert_eq!(shop.index.fetched("small-2.0"), 2);
+}
+
+#[test]
+fn a_sandbox_that_stays_keeps_them() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    let done = shop.run(&["create", "--package", "small==1.0"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    let id = done.stdout.trim();
+    shop.run(&["exec", id, "--", "python3", "-c", SMALL]).expect(0, "1.0 inside /packages/python/small.py\n");
+    shop.run(&["exec", id, "--", "touch", "/packages/python/x"]).says("Read-only file system");
+}
+
+#[test]
+fn a_model_has_them_where_the_operator_allows_it() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    let call = |packages: &str| {
+        json!({ "name": "run_code", "arguments": {
+        "language": "python", "code": SMALL, "packages": [packages] } })
+    };
+    let mut client = Client::hello_with(&shop.world, &[], "2025-11-25", |command| shop.set_up(command));
+    let answer = call_tool(&mut client, call("small"));
+    assert_eq!(answer["result"]["isError"], true);
+    assert!(answer.to_string().contains("--allow-packages"), "{answer}");
+    drop(client);
+
+    let mut client =
+        Client::hello_with(&shop.world, &["--allow-packages"], "2025-11-25", |command| shop.set_up(command));
+    let mut params = call("small==1.0");
+    params["_meta"] = json!({ "progressToken": "watch" });
+    let answer = call_tool(&mut client, params);
+    let result = &answer["result"]["structuredContent"];
+    assert_eq!(result["stdout"], "1.0 inside /packages/python/small.py\n", "{answer}");
+    assert_eq!(result["packages"], json!(["inner==0.5", "small==1.0"]));
+    let told = client.notifications.iter().any(|note| note.to_string().contains("packages: installing 2 packages"));
+    assert!(told, "{:?}", client.notifications);
+    let made = call_tool(&mut client, json!({ "name": "create_sandbox", "arguments": { "packages": ["small"] } }));
+    let id = made["result"]["structuredContent"]["sandbox_id"].clone();
+    assert_eq!(made["result"]["structuredContent"]["packages"], json!(["inner==0.5", "small==2.0"]));
+    let mut params = call("small");
+    params["arguments"]["sandbox_id"] = id;
+    let answer = call_tool(&mut client, params);
+    assert!(answer.to_string().contains("when it is made"), "{answer}");
+}
+
+fn call_tool(client: &mut Client, params: Value) -> Value {
+    let id = client.begin("tools/call", params);
+    client.answer(&id)
+}
+
+/// The real thing, through whatever index this machine is set up for.
+#[test]
+fn numpy_and_pandas_work_where_there_is_an_index() {
+    needs_sandboxes!();
+    let world = World::new();
+    let code = "import numpy, pandas; print(pandas.DataFrame({'a': numpy.arange(3)}).a.sum())";
+    let run = ["run", "python", code, "--package", "numpy,pandas", "--memory", "1G", "--timeout", "2m"];
+    let done = world.run(&run);
+    if done.code == Some(125) && (done.stderr.contains("does not answer") || done.stderr.contains("neither uv nor pip"))
+    {
+        eprintln!("SKIPPED: numpy and pandas were not installed: {}", done.stderr);
+        return;
+    }
+    done.expect(0, "3\n");
+    world.run(&run).expect(0, "3\n");
+}
+
+fn has_pip() -> bool {
+    Command::new("/usr/bin/python3").args(["-m", "pip", "--version"]).output().is_ok_and(|done| done.status.success())
+}
+
+/// An image of this machine's Python and pip, and what they need.
+fn import_python(world: &World) {
+    let root = world.work().join("root");
+    let copy = |path: &Path| {
+        let target = root.join(path.strip_prefix("/").unwrap());
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        let done = Command::new("cp").args(["-rL"]).arg(path).arg(target).status().unwrap();
+        assert!(done.success(), "{}", path.display());
+    };
+    let script = "import pip, sys, sysconfig, os, glob\n\
+                  print(os.path.realpath(sys.executable)); print(sysconfig.get_paths()['stdlib'])\n\
+                  print(os.path.dirname(pip.__file__))";
+    let asked = Command::new("/usr/bin/python3").args(["-I", "-c", script]).output().unwrap();
+    let places = String::from_utf8(asked.stdout).unwrap();
+    let program = Path::new(places.lines().next().unwrap());
+    let libraries = Command::new("sh")
+        .args(["-c", "for one in \"$0\" /usr/lib/python3*/lib-dynload/*.so /bin/sh; do ldd $one; done"])
+        .arg(program)
+        .output()
+        .unwrap();
+    let libraries = String::from_utf8_lossy(&libraries.stdout).into_owned();
+    let mut needed: Vec<&Path> =
+        libraries.split_whitespace().filter(|word| word.starts_with('/')).map(Path::new).collect();
+    needed.sort();
+    needed.dedup();
+    for path in places.lines().map(Path::new).chain(needed).chain([Path::new("/bin/sh")]).filter(|path| path.exists()) {
+        copy(path);
+    }
+    let link = root.join("usr/bin/python3");
+    if !link.exists() {
+        std::os::unix::fs::symlink(program.file_name().unwrap(), link).unwrap();
+    }
+    let tar = Command::new("tar").args(["-C", "root", "-cf", "root.tar", "."]).current_dir(world.work()).status();
+    assert!(tar.unwrap().success());
+    let imported = world.run(&["image", "import", "root.tar", "python:test"]);
+    assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+}
