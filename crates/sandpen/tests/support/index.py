@@ -69,7 +69,7 @@ def evidence():
         try:
             # What is connected to is caught on its way, so only an answer shows that it got there.
             with socket.create_connection((host, port), 3) as connection:
-                connection.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+                connection.sendall(b"GET / HTTP/1.0\r\n\r\n")
                 if connection.recv(1):
                     tried["connected"].append(host)
         except OSError:

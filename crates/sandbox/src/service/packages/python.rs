@@ -180,7 +180,7 @@ impl Installer {
         work.builder.make_directory(directory).await?;
         let mut argv = vec![self.python.as_str(), "-m", "pip", "wheel", "--wheel-dir", directory];
         argv.extend(wheels_alone(trust));
-        argv.extend(["-r", REQUIREMENTS]);
+        argv.extend(["--prefer-binary", "-r", REQUIREMENTS]);
         let ran = self.run(work, &argv).await?;
         if !ran.is_success() {
             return Ok(Err(ran));
@@ -258,7 +258,7 @@ impl Installer {
 fn wheels_alone(trust: Trust) -> &'static [&'static str] {
     match trust {
         Trust::NothingForeignRan => &["--only-binary", ":all:"],
-        Trust::OnlyForTheSameRequest => &["--prefer-binary"],
+        Trust::OnlyForTheSameRequest => &[],
     }
 }
 
