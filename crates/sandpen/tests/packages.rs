@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use support::client::Client;
 use support::index::Index;
-use support::{Done, World, sandboxes_work};
+use support::{Done, World, sandboxes_work, wait_until};
 
 macro_rules! needs_sandboxes {
     () => {
@@ -139,7 +139,7 @@ fn a_package_that_is_built_reaches_nothing_else_and_spoils_nothing() {
     let done = shop.python("import hostile; print(hostile.evidence)", "hostile");
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     let evidence: Value = serde_json::from_str(&done.stdout).unwrap();
-    assert_eq!(evidence, json!({ "connected": [], "read": [] }));
+    assert_eq!(evidence, json!({ "connected": [], "read": [], "index": 200 }));
     // It brought an `inner` of its own, for those alone who asked for it.
     shop.python("import inner; print(inner.word)", "inner").expect(0, "inside\n");
 }
@@ -240,6 +240,23 @@ fn a_model_has_them_where_the_operator_allows_it() {
     params["arguments"]["sandbox_id"] = id;
     let answer = call_tool(&mut client, params);
     assert!(answer.to_string().contains("when it is made"), "{answer}");
+}
+
+#[test]
+fn a_caller_that_goes_away_does_not_spoil_it_for_the_next() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    let mut client =
+        Client::hello_with(&shop.world, &["--allow-packages"], "2025-11-25", |command| shop.set_up(command));
+    let call = json!({ "name": "run_code", "arguments": {
+        "language": "python", "code": SMALL, "packages": ["small==2.0"] } });
+    let id = client.begin("tools/call", call.clone());
+    wait_until("the index is asked", || shop.index.asked() > 0);
+    client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": id } }));
+    let answer = call_tool(&mut client, call);
+    let result = &answer["result"]["structuredContent"];
+    assert_eq!(result["stdout"], "2.0 inside /packages/python/small.py\n", "{answer}");
+    assert_eq!(shop.index.fetched("small-2.0"), 1);
 }
 
 fn call_tool(client: &mut Client, params: Value) -> Value {

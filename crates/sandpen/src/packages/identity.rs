@@ -16,7 +16,7 @@ const PROGRAMS: [&str; 6] = ["python3", "python", "uv", "node", "npm", "pip3"];
 
 pub fn identity(state_dir: &Path, owner: &Owner, image: &Image) -> Result<String> {
     match image {
-        Image::Host => Ok(format!("host\n{}", programs(&on_path(std::env::var_os("PATH")), Links::Follow))),
+        Image::Host => Ok(host()),
         // Links of a tree of somebody else's lead where they like; here they are only looked at.
         Image::Directory(path) => {
             let directories: Vec<PathBuf> = DIRECTORIES.iter().map(|directory| path.join(directory)).collect();
@@ -27,7 +27,8 @@ pub fn identity(state_dir: &Path, owner: &Owner, image: &Image) -> Result<String
         Image::Saved(name) => {
             let digits = Digest::of(owner.as_str().as_bytes()).digits();
             let reference = format!("saved.sandpen.invalid/{}/{name}:latest", &digits[..32]);
-            stored(state_dir, &reference).map(|digest| format!("saved {owner} {digest}"))
+            // It may lie over the host's own tree, and does not say so here.
+            stored(state_dir, &reference).map(|digest| format!("saved {owner} {digest}\n{}", host()))
         }
     }
 }
@@ -49,6 +50,10 @@ fn stored(state_dir: &Path, name: &str) -> Result<String> {
 enum Links {
     Follow,
     Read,
+}
+
+fn host() -> String {
+    format!("host\n{}", programs(&on_path(std::env::var_os("PATH")), Links::Follow))
 }
 
 /// The host's tree has interpreters of our own search path too, wherever they live.

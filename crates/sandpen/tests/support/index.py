@@ -61,7 +61,7 @@ publish("clashing", [wheel("clashing", "1.0", {"clashing.py": ""}, ["inner>1"])]
 
 # Only its source is there, and building it tries what code must not be able to do.
 BACKEND = r'''
-import glob, json, os, socket, zipfile
+import glob, json, os, socket, urllib.request, zipfile
 
 def evidence():
     tried = {"connected": [], "read": []}
@@ -83,6 +83,13 @@ def evidence():
                     texts.append(file.read(1 << 20).decode("utf-8", "replace"))
             except OSError:
                 pass
+    try:
+        urllib.request.urlopen("http://elsewhere.example/", timeout=5)
+        tried["connected"].append("by the proxy")
+    except OSError:
+        pass
+    # What it may reach it reaches, in the same way.
+    tried["index"] = urllib.request.urlopen(os.environ["PIP_INDEX_URL"] + "/inner/", timeout=30).status
     tried["read"] = ["can" + "ary" for text in texts if "can" + "ary" in text]
     return json.dumps(tried)
 
