@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use support::client::Client;
-use support::index::Index;
+use support::index::{Index, PrivateIndex};
 use support::{Done, World, sandboxes_work, wait_until};
 
 macro_rules! needs_sandboxes {
@@ -178,6 +178,26 @@ fn a_login_is_in_no_reach_of_install_scripts() {
     let done = shop.run(&["run", "javascript", code, "--package", "hostile"]);
     // The placeholder is there, so the login was in use; its value is not.
     done.expect(0, "{\"found\":false,\"login\":true,\"connected\":false}\n");
+}
+
+#[test]
+fn a_login_is_used_and_not_seen() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    let Some(index) = PrivateIndex::start(&shop.world.work().join("private"), "me:canary-password") else {
+        eprintln!("SKIPPED: no certificates can be made: an index with a login is not tested");
+        return;
+    };
+    let run = |login: &str, code: &str, package: &str| {
+        let url = format!("https://{login}localhost:{}/simple", index.port);
+        let mut command = shop.command(&["run", "python", code, "--package", package]);
+        Done::from(command.env("PIP_INDEX_URL", url).env("SSL_CERT_FILE", &index.authority).output().unwrap())
+    };
+    run("me:canary-password@", SMALL, "small").expect(0, "2.0 inside /packages/python/small.py\n");
+    let evidence = "{\"connected\": [], \"read\": [], \"index\": 200}\n";
+    run("me:canary-password@", "import hostile; print(hostile.evidence)", "hostile").expect(0, evidence);
+    let done = run("me:another-password@", SMALL, "small==1.0").says("wants a login");
+    assert!(!done.stderr.contains("password"), "{}", done.stderr);
 }
 
 #[test]

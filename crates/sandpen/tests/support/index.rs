@@ -3,10 +3,13 @@
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+
+/// Serves them to whoever has a login.
+const LOGIN: &str = include_str!("login.py");
 
 /// Writes the packages; its arguments are the directory and the address that links begin with.
 const MAKE: &str = include_str!("index.py");
@@ -25,12 +28,7 @@ impl Index {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         std::fs::create_dir_all(site).unwrap();
-        let made = Command::new("/usr/bin/python3")
-            .args(["-c", MAKE])
-            .arg(site)
-            .arg(format!("http://127.0.0.1:{port}"))
-            .status();
-        assert!(made.unwrap().success());
+        make(site, &format!("http://127.0.0.1:{port}"));
         let (paths, asked, is_down) = (Arc::default(), Arc::default(), Arc::default());
         let mut index = Self { port, site: Arc::new(site.to_owned()), paths, asked, is_down, serving: None };
         let (site, paths, asked, is_down) =
@@ -74,6 +72,73 @@ impl Index {
             serving.join().unwrap();
         }
     }
+}
+
+/// The same packages behind TLS and a login, as a program of its own.
+pub struct PrivateIndex {
+    pub port: u16,
+    pub authority: PathBuf,
+    serving: Child,
+}
+
+impl PrivateIndex {
+    /// `None` where no certificate can be made.
+    pub fn start(directory: &Path, login: &str) -> Option<Self> {
+        let path = |name: &str| directory.join(name).display().to_string();
+        let openssl = |arguments: &[&str]| {
+            let done = Command::new("openssl").args(arguments).output();
+            done.is_ok_and(|done| done.status.success())
+        };
+        std::fs::create_dir_all(directory.join("site")).unwrap();
+        std::fs::write(directory.join("names"), "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\n").unwrap();
+        let (ca, ca_key, own, own_key) = (path("ca.pem"), path("ca.key"), path("own.pem"), path("own.key"));
+        let (request, names) = (path("own.csr"), path("names"));
+        let new = ["req", "-newkey", "rsa:2048", "-nodes", "-days", "2"];
+        let made = openssl(&[&new[..], &["-x509", "-keyout", &ca_key, "-out", &ca, "-subj", "/CN=test"]].concat())
+            && openssl(&[&new[..4], &["-keyout", &own_key, "-out", &request, "-subj", "/CN=localhost"]].concat())
+            && openssl(&[
+                "x509",
+                "-req",
+                "-in",
+                &request,
+                "-CA",
+                &ca,
+                "-CAkey",
+                &ca_key,
+                "-CAcreateserial",
+                "-out",
+                &own,
+                "-days",
+                "2",
+                "-extfile",
+                &names,
+            ]);
+        if !made {
+            return None;
+        }
+        let mut serving = Command::new("/usr/bin/python3")
+            .args(["-c", LOGIN, &path("site"), &own, &own_key, login])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(serving.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line.trim().parse().unwrap();
+        make(&directory.join("site"), &format!("https://localhost:{port}"));
+        Some(Self { port, authority: directory.join("ca.pem"), serving })
+    }
+}
+
+impl Drop for PrivateIndex {
+    fn drop(&mut self) {
+        let _ = self.serving.kill();
+        let _ = self.serving.wait();
+    }
+}
+
+fn make(site: &Path, address: &str) {
+    let made = Command::new("/usr/bin/python3").args(["-c", MAKE]).arg(site).arg(address).status();
+    assert!(made.unwrap().success());
 }
 
 impl Drop for Index {
