@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::builder::Ran;
 use super::failure::{self, Tool};
 use super::make::{Interpreter, Lock, Trust, Work};
+use super::python_settings::{pip_variables, uv_variables};
 use super::record::Record;
 use super::{PackageStep, ResolvedPackage, words};
 use crate::error::{Error, ErrorKind, Result};
@@ -142,8 +143,8 @@ impl Installer {
             Some(_) | None => return Err(no_installer(&work.request.image)),
         };
         let variables = match by {
-            By::Uv => uv_variables(work)?,
-            By::Pip => pip_variables(work)?,
+            By::Uv => uv_variables(&work.request.index)?,
+            By::Pip => pip_variables(&work.request.index)?,
         };
         Ok(Self { by, python: python.to_owned(), variables })
     }
@@ -268,61 +269,6 @@ fn wheels(trust: Trust) -> &'static str {
         Trust::NothingForeignRan => "wheels",
         Trust::OnlyForTheSameRequest => "built",
     }
-}
-
-fn pip_variables(work: &Work<'_>) -> Result<Environment> {
-    let index = &work.request.index;
-    let mut variables = Environment::default();
-    for (name, value) in [
-        // What the image or its home has of settings is not for here.
-        ("PIP_CONFIG_FILE", "/dev/null"),
-        ("PIP_NO_CACHE_DIR", "1"),
-        ("PIP_DISABLE_PIP_VERSION_CHECK", "1"),
-        ("PIP_NO_INPUT", "1"),
-        ("PIP_NO_COLOR", "1"),
-        ("PIP_PROGRESS_BAR", "off"),
-        ("PIP_RETRIES", "2"),
-        ("PIP_DEFAULT_TIMEOUT", "60"),
-        ("PIP_ROOT_USER_ACTION", "ignore"),
-        ("PYTHONUNBUFFERED", "1"),
-    ] {
-        variables.insert(name, value)?;
-    }
-    if let Some((first, more)) = index.urls.split_first() {
-        variables.insert("PIP_INDEX_URL", first.as_str())?;
-        if !more.is_empty() {
-            variables.insert("PIP_EXTRA_INDEX_URL", more.join(" "))?;
-        }
-    }
-    if !index.trusted_hosts.is_empty() {
-        variables.insert("PIP_TRUSTED_HOST", index.trusted_hosts.join(" "))?;
-    }
-    Ok(variables)
-}
-
-fn uv_variables(work: &Work<'_>) -> Result<Environment> {
-    let index = &work.request.index;
-    let mut variables = Environment::default();
-    for (name, value) in [
-        ("UV_NO_CONFIG", "1"),
-        ("UV_CACHE_DIR", "/tmp/uv"),
-        ("UV_PYTHON_DOWNLOADS", "never"),
-        ("UV_NO_PROGRESS", "1"),
-        ("UV_HTTP_TIMEOUT", "60"),
-        ("NO_COLOR", "1"),
-    ] {
-        variables.insert(name, value)?;
-    }
-    if let Some((first, more)) = index.urls.split_first() {
-        variables.insert("UV_DEFAULT_INDEX", first.as_str())?;
-        if !more.is_empty() {
-            variables.insert("UV_INDEX", more.join(" "))?;
-        }
-    }
-    if !index.trusted_hosts.is_empty() {
-        variables.insert("UV_INSECURE_HOST", index.trusted_hosts.join(" "))?;
-    }
-    Ok(variables)
 }
 
 /// Of a line of a lock: `name==version \`, perhaps with conditions behind it.

@@ -10,7 +10,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Prepared, ResolvedPackage, SearchPath};
+use super::prepared::SearchPath;
+use super::{Prepared, ResolvedPackage};
 use crate::error::{Error, Result};
 use crate::package::PackageLanguage;
 use crate::tree::{Attachment, TreeName};
