@@ -12,9 +12,13 @@ use super::{Bases, News, image_error};
 impl Executor<'_> {
     pub async fn image(&self, name: &str) -> Result<StageImage> {
         let reference: Reference = name.parse().map_err(image_error)?;
+        // Those are names of our own, for what is somebody's or half done.
+        if reference.is_local() {
+            return Err(not_here(&reference));
+        }
         let found = self.store().find(&reference).map_err(image_error)?;
         // A name with a digest means the same whenever it is fetched.
-        let is_fixed = reference.digest().is_some() || reference.is_local();
+        let is_fixed = reference.digest().is_some();
         let named = match (found, self.request.bases) {
             (Some(named), Bases::Missing) => named,
             (Some(named), Bases::Always) if is_fixed => named,
@@ -39,14 +43,7 @@ impl Executor<'_> {
     }
 
     async fn pull(&self, reference: &Reference) -> Result<images::Named> {
-        let familiar = reference.familiar();
-        let settings = match &self.workshop.registries {
-            Some(settings) if !reference.is_local() => settings.clone(),
-            Some(_) | None => {
-                return Err(Error::not_found(format!("there is no image {familiar} here"))
-                    .with_hint("sandpen image ls shows what is here"));
-            }
-        };
+        let settings = self.workshop.registries.clone().ok_or_else(|| not_here(reference))?;
         self.watcher.news(News::Pulling(reference));
         let work = Work { progress: self.watcher.pull_progress(), cancel: self.cancel.clone(), ..Work::default() };
         let (store, wanted) = (Arc::clone(self.store()), reference.clone());
@@ -55,4 +52,9 @@ impl Executor<'_> {
         self.watcher.news(News::Pulled(reference));
         named
     }
+}
+
+fn not_here(reference: &Reference) -> Error {
+    Error::not_found(format!("there is no image {} here", reference.familiar()))
+        .with_hint("sandpen image ls shows what is here")
 }

@@ -22,13 +22,27 @@ pub struct Ended {
     pub outcome: ExecOutcome,
     /// Whether it said that it misses a network.
     pub missed_network: bool,
-    tail: Vec<u8>,
+    stdout: Tail,
+    stderr: Tail,
 }
 
+/// The end of a stream.
+#[derive(Debug, Default)]
+struct Tail(Vec<u8>);
+
 impl Ended {
-    /// What it said last, unable to drive a terminal.
+    /// What it said last, unable to drive a terminal. Which stream was the last nobody can tell; complaints are on stderr.
     pub fn last_line(&self) -> Option<String> {
-        last_line(&self.tail)
+        last_line(&self.stderr.0).or_else(|| last_line(&self.stdout.0))
+    }
+}
+
+impl Tail {
+    fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+        if self.0.len() > 2 * KEPT {
+            self.0.drain(..self.0.len() - KEPT);
+        }
     }
 }
 
@@ -37,7 +51,7 @@ pub async fn follow(execution: Execution, watcher: &dyn Watcher) -> Result<Ended
     drop(stdin);
     let (mut out, mut err) = (vec![0; 32 * 1024], vec![0; 32 * 1024]);
     let (mut out_open, mut err_open) = (true, true);
-    let (mut tail, mut missed_network) = (Vec::new(), false);
+    let (mut out_tail, mut err_tail, mut missed_network) = (Tail::default(), Tail::default(), false);
     let mut end: Option<(ExecOutcome, Instant)> = None;
     loop {
         let deadline = end.as_ref().map(|(_, deadline)| *deadline);
@@ -45,32 +59,23 @@ pub async fn follow(execution: Execution, watcher: &dyn Watcher) -> Result<Ended
             && !out_open
             && !err_open
         {
-            return Ok(Ended { outcome: outcome.clone(), missed_network, tail });
+            return Ok(Ended { outcome: outcome.clone(), missed_network, stdout: out_tail, stderr: err_tail });
         }
-        let bytes = tokio::select! {
+        tokio::select! {
             count = read(&mut stdout, &mut out), if out_open => {
                 out_open = count > 0;
-                &out[..count]
+                out_tail.push(&out[..count]);
+                watcher.news(News::Output(&out[..count]));
             }
             count = read(&mut stderr, &mut err), if err_open => {
                 err_open = count > 0;
                 missed_network |= tools::network::is_missed_in(&err[..count]);
-                &err[..count]
+                err_tail.push(&err[..count]);
+                watcher.news(News::Output(&err[..count]));
             }
-            outcome = control.wait(), if end.is_none() => {
-                end = Some((outcome?, Instant::now() + AFTER_END));
-                continue;
-            }
+            outcome = control.wait(), if end.is_none() => end = Some((outcome?, Instant::now() + AFTER_END)),
             () = sleep_until(deadline.unwrap_or_else(Instant::now)), if deadline.is_some() => {
                 (out_open, err_open) = (false, false);
-                continue;
-            }
-        };
-        if !bytes.is_empty() {
-            watcher.news(News::Output(bytes));
-            tail.extend_from_slice(bytes);
-            if tail.len() > 2 * KEPT {
-                tail.drain(..tail.len() - KEPT);
             }
         }
     }

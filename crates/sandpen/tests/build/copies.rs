@@ -65,7 +65,7 @@ fn what_is_copied_belongs_to_whom_it_is_said() {
     place.file("file", "x").file("dir/sub/file", "y");
     place.build(
         "FROM base:1\nCOPY --chown=web:staff file /by/name\nCOPY --chown=7 --chmod=4711 file /by/number\n\
-         COPY --chown=web dir /mine\nUSER web\nWORKDIR /home/web\nCOPY file /still/root\n",
+         COPY --chown=web dir /mine\nUSER web\nWORKDIR /srv/web\nCOPY file /still/root\n",
     );
     let tree = place.tree("made:1");
     let owner = |path: &str| (tree[path].2, tree[path].3);
@@ -73,7 +73,7 @@ fn what_is_copied_belongs_to_whom_it_is_said() {
     assert_eq!(owner("by/name"), (33, 50));
     assert_eq!((owner("by/number"), tree["by/number"].1), ((7, 7), 0o4711));
     assert_eq!((owner("mine"), owner("mine/sub"), owner("mine/sub/file")), ((33, 34), (33, 34), (33, 34)));
-    assert_eq!((owner("home"), owner("home/web")), ((33, 34), (33, 34)));
+    assert_eq!((owner("srv"), owner("srv/web")), ((33, 34), (33, 34)));
     assert_eq!((owner("still"), owner("still/root")), ((0, 0), (0, 0)));
     place.fails(
         "FROM base:1\nCOPY --chown=ghost file /x\n",
