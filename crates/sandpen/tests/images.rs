@@ -154,6 +154,32 @@ fn an_image_goes_to_a_registry_and_comes_back() {
 }
 
 #[test]
+fn a_build_fetches_what_it_starts_from() {
+    let (world, other) = (World::new(), World::new());
+    let Some(registry) = Registry::start(&world.work()) else { return };
+    let (host, name) = (format!("127.0.0.1:{}", registry.1), format!("127.0.0.1:{}/team/tool:1", registry.1));
+    let push = |contents: &str| {
+        write_tree(&world, "root.tar", contents);
+        assert_eq!(world.run(&["image", "import", "root.tar", &name]).code, Some(0));
+        assert_eq!(world.run(&["image", "push", "--insecure-registry", &host, &name]).code, Some(0));
+    };
+    push("first");
+    other.write(
+        "context/Dockerfile",
+        &format!("FROM scratch\nCOPY --from={name} /etc/motd /motd\nFROM {name}\nCOPY --from=0 /motd /\n"),
+    );
+    let line = ["--json", "image", "build", "-t", "made", "context", "--insecure-registry", &host];
+    let never = Done::from(other.command(&line).env("SANDPEN_PULL", "never").output().unwrap());
+    assert_eq!(never.json()["error"]["kind"], "not_found", "{}", never.stdout);
+    let first = object(&other.run(&line));
+    push("second");
+    let same = object(&other.run(&line));
+    assert_eq!(first["digest"], same["digest"], "what is here is used");
+    let newer = object(&other.run(&[&line[..], &["--pull"]].concat()));
+    assert_ne!(first["digest"], newer["digest"]);
+}
+
+#[test]
 fn sandboxes_start_from_an_image_by_its_name() {
     if !sandboxes_work() {
         return;

@@ -1,5 +1,7 @@
 //! Steps that were done before. A layer is kept in the store under a name that says what it was made from and how.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use images::digest::Hasher;
 use images::{Descriptor, Digest, ImageConfig, Named, Reference, Store, Work, Writing};
 use sandbox::{Result, TreeName};
@@ -14,6 +16,9 @@ pub const PREFIX: &str = "build/";
 
 /// What the names of images begin with that are being built.
 pub const UNFINISHED: &str = "building/";
+
+/// No command may run for so long.
+const LONGEST_STEP: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What a step is done from. The order of what is added counts.
 #[derive(Clone, Debug)]
@@ -79,6 +84,18 @@ pub fn keep(writing: &Writing, name: &TreeName, blob: &Descriptor) -> images::Re
 /// Whether a name of the store is one of these, and so nothing that people gave a name.
 pub fn is_internal(reference: &Reference) -> bool {
     reference.registry() == REGISTRY
+}
+
+/// Forgets images of builds that were killed, which nobody can be building any more.
+pub fn forget_unfinished(store: &Store) -> images::Result<()> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    for named in store.names()? {
+        let is_old = now.saturating_sub(named.added) > LONGEST_STEP.as_secs();
+        if is_internal(&named.reference) && named.reference.repository().starts_with(UNFINISHED) && is_old {
+            store.remove_name(&named.reference)?;
+        }
+    }
+    Ok(())
 }
 
 /// Forgets all steps, and images that builds left behind that were killed. What they held is collected later.

@@ -60,7 +60,11 @@ impl<'a> Executor<'a> {
         let store = Arc::clone(&workshop.store);
         let cancel = cancel.child_token();
         let given_up = cancel.clone().drop_guard();
-        let writing = tokio::task::spawn_blocking(move || Writing::begin(&store)).await;
+        let beginning = move || {
+            cache::forget_unfinished(&store)?;
+            Writing::begin(&store)
+        };
+        let writing = tokio::task::spawn_blocking(beginning).await;
         let writing = writing.map_err(ended)?.map_err(image_error)?;
         Ok(Self {
             workshop,
