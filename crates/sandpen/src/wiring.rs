@@ -218,7 +218,11 @@ async fn engine(
                 ..NativeConfig::new(config.state_dir()?.to_owned(), instance.clone(), gateway)
             };
             let engine = Arc::new(NativeEngine::start(native).await?);
-            let powers = Powers { snapshots: Some(engine.clone()), checkpoints: None, trees: Some(engine.clone()) };
+            let powers = Powers {
+                snapshots: Some(engine.clone()),
+                checkpoints: Some(engine.clone()),
+                trees: Some(engine.clone()),
+            };
             Ok((engine, powers))
         }
         EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => {

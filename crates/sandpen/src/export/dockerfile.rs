@@ -82,7 +82,7 @@ impl Dockerfile {
     pub fn run(&mut self, argv: &[String], environment: &KnownEnvironment, may_fail: bool) {
         let has_environment = environment.values.iter().next().is_some();
         if let [shell, flag, line] = argv
-            && shell == "/bin/sh"
+            && matches!(shell.as_str(), "sh" | "/bin/sh" | "/usr/bin/sh")
             && flag == "-c"
             && !has_environment
             && !may_fail
