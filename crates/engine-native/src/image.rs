@@ -6,6 +6,7 @@ mod host;
 mod interpreters;
 mod layers;
 mod named;
+mod places;
 mod prefix;
 mod saved;
 mod tree;
@@ -22,6 +23,7 @@ use crate::skeleton::RootLayout;
 use host::{host_tree, known_host_tree};
 
 pub use named::hold;
+pub use places::check as check_places;
 pub use saved::{BASE_LABEL, HOST_BASE, LAYERS_LABEL, modes as saved_modes, own_layers};
 pub use users::User;
 

@@ -76,6 +76,8 @@ impl Shared {
         let (skeletons, work_directory, role) = (self.places.skeletons.clone(), spec.work_directory.clone(), spec.role);
         let prepare = move |tree: RootTree| {
             let mut tree = role::apply(role, tree);
+            let places: Vec<_> = attachments.iter().map(|attachment| &attachment.target).collect();
+            image::check_places(&tree, (role == Role::Guest).then_some(&work_directory), &places)?;
             tree.directories.extend(attachments.iter().map(|attachment| attachment.target.clone()));
             let layout = skeleton::prepare(tree, &skeletons, &work_directory, role)
                 .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))?;
