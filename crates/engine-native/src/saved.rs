@@ -24,7 +24,7 @@ pub(crate) const REGISTRY: &str = "saved.sandpen.invalid";
 
 /// How many things there were that no image can hold.
 const LEFT_OUT_LABEL: &str = "org.sandpen.left-out";
-/// Of the layers that came last.
+/// By how much it is more than what the sandbox was made from.
 const BYTES_LABEL: &str = "org.sandpen.bytes";
 
 #[async_trait]
@@ -133,7 +133,10 @@ fn with_layers(base: &Base, new: &[NewLayer], store: &Store) -> Result<(ImageCon
         }
     };
     let own = own_layers(&config).saturating_sub(in_upper) + new.len();
-    layers.truncate(layers.len().saturating_sub(in_upper));
+    // Those that were put into the writable layer came out of it again with all that is new.
+    let replaced = layers.split_off(layers.len().saturating_sub(in_upper));
+    let bytes = |layers: &mut dyn Iterator<Item = &Descriptor>| layers.map(|layer| layer.size).sum::<u64>();
+    let more = bytes(&mut new.iter().map(|layer| &layer.descriptor)).saturating_sub(bytes(&mut replaced.iter()));
     layers.extend(new.iter().map(|layer| layer.descriptor.clone()));
     let diff_ids = &mut config.rootfs.diff_ids;
     diff_ids.truncate(diff_ids.len().saturating_sub(in_upper));
@@ -144,7 +147,7 @@ fn with_layers(base: &Base, new: &[NewLayer], store: &Store) -> Result<(ImageCon
     let numbers = [
         (LAYERS_LABEL, own as u64),
         (LEFT_OUT_LABEL, new.iter().map(|layer| layer.left_out).sum()),
-        (BYTES_LABEL, new.iter().map(|layer| layer.descriptor.size).sum()),
+        (BYTES_LABEL, more),
     ];
     config.config.labels.extend(numbers.map(|(label, number)| (label.to_owned(), number.to_string())));
     Ok((config, layers))
