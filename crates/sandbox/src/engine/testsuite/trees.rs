@@ -22,6 +22,7 @@ suite_of_powers! { "trees", Trees:
     an_attached_tree_is_in_no_save,
     a_restore_leaves_attached_trees,
     a_fork_sees_the_same_trees,
+    saves_and_forks_have_what_was_there_before_a_checkpoint,
 }
 
 /// Names of the suite's own.
@@ -208,4 +209,30 @@ async fn a_fork_sees_the_same_trees(able: Able) {
     source.destroy().await;
     branch.destroy().await;
     done(&able, &[&name]).await;
+}
+
+async fn saves_and_forks_have_what_was_there_before_a_checkpoint(able: Able) {
+    let source = Subject::new(able.engine.clone()).await;
+    source.write("one", b"1").await;
+    source.write("doomed", b"x").await;
+    able.checkpoints().checkpoint(&source.id).await.unwrap();
+    source.says("rm doomed; echo 2 > two").await;
+    able.checkpoints().checkpoint(&source.id).await.unwrap();
+    source.write("three", b"3").await;
+    let saved = format!("suite-{}", source.id).parse().unwrap();
+    able.snapshots().save(&source.id, &saved).await.unwrap();
+    let id = SandboxId::random().unwrap();
+    able.snapshots().fork(&source.id, &id, &spec()).await.unwrap();
+    let branch = Subject { engine: able.engine.clone(), files: able.engine.files(&id), id };
+    let image = Image::Saved(saved.clone());
+    let again = Subject::with(able.engine.clone(), SandboxSpec { image, ..spec() }).await;
+    for sandbox in [&source, &branch, &again] {
+        let names = ["one", "three", "two"].map(|name| format!("/workspace/{name}"));
+        assert_eq!(sandbox.tree("/workspace").await, names);
+        assert_eq!(sandbox.says("cat one two three").await, "12\n3");
+    }
+    for sandbox in [source, branch, again] {
+        sandbox.destroy().await;
+    }
+    able.snapshots().forget(&spec().owner, &saved).await.unwrap();
 }
