@@ -8,7 +8,7 @@ const MAX_LINES: usize = 700;
 const UNSAFE_FILE: &str = "crates/engine-native/src/syscall.rs";
 
 /// Files of the domain crate that read or write something on disk, and so need shapes for it.
-const WIRE_FILES: &[&str] = &["ledger", "runner", "wire"];
+const WIRE_FILES: &[&str] = &["ledger", "packages/record", "packages/said", "runner", "wire"];
 
 pub const RULES: &[Rule] = &[
     Rule {

@@ -42,6 +42,7 @@ mod prepared;
 mod python;
 mod python_settings;
 mod record;
+mod said;
 mod words;
 
 /// How packages are installed. Decided once by a process that allows it.
@@ -181,7 +182,7 @@ impl SandboxService {
         let (settings, trees) = core.package_powers()?;
         let request = Request::new(&settings, owner, image, packages)?;
         if let Some(record) = core.known(&request.key, &*trees).await? {
-            return record.prepared();
+            return Ok(record.prepared());
         }
         let installation = core.install(request, settings, trees);
         let (mut steps, mut ends) = (installation.step.subscribe(), installation.end.subscribe());
@@ -191,7 +192,7 @@ impl SandboxService {
                 biased;
                 ended = ends.wait_for(Option::is_some) => {
                     return match ended.ok().and_then(|end| end.clone()) {
-                        Some(Ok(record)) => record.prepared(),
+                        Some(Ok(record)) => Ok(record.prepared()),
                         Some(Err(error)) => Err(error.without_cause()),
                         None => Err(Error::internal("an installation ended without an answer")),
                     };

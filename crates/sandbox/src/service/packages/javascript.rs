@@ -1,14 +1,13 @@
 //! Packages of npm. The lock is made without running anything of them; install scripts run after it was read, in the
 //! builder, which has nothing but the registry.
 
-use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::builder::Ran;
 use super::failure::{self, Tool};
 use super::make::{Interpreter, Lock, Trust, Work};
 use super::record::Record;
-use super::{PackageStep, ResolvedPackage, words, workspace};
+use super::{PackageStep, ResolvedPackage, said, words, workspace};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::spec::Environment;
@@ -52,15 +51,7 @@ pub(super) async fn make(work: &Work<'_>) -> Result<Record> {
     Ok(work.record(interpreter, lock, tree))
 }
 
-#[derive(Debug, Deserialize)]
-struct Said {
-    kind: String,
-    /// Where Node.js has its headers, for packages that are compiled. Otherwise they would be fetched from elsewhere.
-    headers: Option<String>,
-    path: String,
-}
-
-async fn probe(work: &Work<'_>) -> Result<Said> {
+async fn probe(work: &Work<'_>) -> Result<said::Node> {
     let argv = ["node", "-e", PROBE];
     let image = &work.request.image;
     let Some(ran) = work.builder.try_run(&argv, &Environment::default(), None, |_| {}).await? else {
@@ -139,11 +130,7 @@ impl Npm {
 }
 
 fn lock(bytes: &[u8]) -> Result<Lock> {
-    #[derive(Deserialize)]
-    struct Locked {
-        packages: Map<String, Value>,
-    }
-    let locked: Locked = serde_json::from_slice(bytes)
+    let locked: said::NpmLock = serde_json::from_slice(bytes)
         .map_err(|cause| Error::unavailable("the lock of npm makes no sense").with_cause(cause))?;
     let mut resolved: Vec<ResolvedPackage> = locked
         .packages

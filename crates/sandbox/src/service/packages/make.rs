@@ -75,10 +75,16 @@ impl Work<'_> {
             requirements: packages.requirements().iter().map(|one| one.as_str().to_owned()).collect(),
             tree,
             resolved: lock.resolved,
-            path: interpreter.path,
-            python_path: interpreter.python_path,
+            path: bounded(interpreter.path),
+            python_path: bounded(interpreter.python_path),
         }
     }
+}
+
+/// A variable of an image that is longer than this is left alone: it would not fit beside ours.
+fn bounded(text: String) -> String {
+    const LONGEST: usize = 4096;
+    if text.len() > LONGEST { String::new() } else { text }
 }
 
 impl Core {

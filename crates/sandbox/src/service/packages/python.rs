@@ -3,14 +3,12 @@
 //! Wheels first and alone: they are unpacked, and nothing of them runs. Only when that finds no answer, packages are built
 //! from their sources, which is to run them.
 
-use serde::Deserialize;
-
 use super::builder::Ran;
 use super::failure::{self, Tool};
 use super::make::{Interpreter, Lock, Trust, Work};
 use super::python_settings::{pip_variables, uv_variables};
 use super::record::Record;
-use super::{PackageStep, ResolvedPackage, words};
+use super::{PackageStep, ResolvedPackage, said, words};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::ExecStatus;
 use crate::image::Image;
@@ -57,7 +55,6 @@ const TREE: &str = "tree";
 const REQUIREMENTS: &str = "requirements.txt";
 const LOCK: &str = "lock.txt";
 const MOST_LOCK_BYTES: usize = 4 << 20;
-const LONGEST_VARIABLE: usize = 4096;
 
 pub(super) async fn make(work: &Work<'_>) -> Result<Record> {
     let (python, said) = probe(work).await?;
@@ -87,23 +84,14 @@ pub(super) async fn make(work: &Work<'_>) -> Result<Record> {
     Ok(work.record(interpreter, lock, tree))
 }
 
-#[derive(Debug, Deserialize)]
-struct Said {
-    kind: String,
-    has_pip: bool,
-    path: String,
-    python_path: String,
-}
-
-impl Said {
+impl said::Python {
     fn interpreter(self) -> Interpreter {
-        let bounded = |text: String| if text.len() > LONGEST_VARIABLE { String::new() } else { text };
-        Interpreter { kind: self.kind, path: bounded(self.path), python_path: bounded(self.python_path) }
+        Interpreter { kind: self.kind, path: self.path, python_path: self.python_path }
     }
 }
 
 /// The interpreter that code will run in: the same that runs of this language take.
-async fn probe(work: &Work<'_>) -> Result<(String, Said)> {
+async fn probe(work: &Work<'_>) -> Result<(String, said::Python)> {
     for python in ["python3", "python"] {
         let argv = [python, "-c", PROBE];
         let Some(ran) = work.builder.try_run(&argv, &Environment::default(), None, |_| {}).await? else { continue };

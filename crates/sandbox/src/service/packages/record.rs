@@ -43,20 +43,23 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub fn prepared(self) -> Result<Prepared> {
+    pub fn prepared(self) -> Prepared {
         let place = self.language.place();
         let shown = place.to_string_lossy().into_owned();
-        let paths = match self.language {
-            PackageLanguage::Python => vec![
-                SearchPath { name: "PATH", ours: format!("{shown}/bin"), rest: self.path },
-                SearchPath { name: "PYTHONPATH", ours: shown, rest: self.python_path },
-            ],
-            PackageLanguage::JavaScript => {
-                vec![SearchPath { name: "PATH", ours: format!("{shown}/.bin"), rest: self.path }]
-            }
+        let (programs, modules) = match self.language {
+            PackageLanguage::Python => (format!("{shown}/bin"), Some(shown)),
+            PackageLanguage::JavaScript => (format!("{shown}/.bin"), None),
         };
+        let mut paths = Vec::new();
+        // Where the image's own programs are is not known then, and they matter more.
+        if !self.path.is_empty() {
+            paths.push(SearchPath { name: "PATH", ours: programs, rest: self.path });
+        }
+        if let Some(ours) = modules {
+            paths.push(SearchPath { name: "PYTHONPATH", ours, rest: self.python_path });
+        }
         let attachments = vec![Attachment { tree: self.tree, at: place }];
-        Ok(Prepared { language: self.language, attachments, resolved: self.resolved, paths })
+        Prepared { language: self.language, attachments, resolved: self.resolved, paths }
     }
 }
 
@@ -250,6 +253,20 @@ mod tests {
         records.remove("k").unwrap();
         records.remove("k").unwrap();
         assert_eq!(records.all().unwrap(), []);
+    }
+
+    #[test]
+    fn programs_of_the_image_are_found_whatever_it_says() {
+        let prepare = |record: Record| {
+            let mut spec = crate::spec::SandboxSpec::new(crate::id::Owner::local());
+            record.prepared().attach_to(&mut spec).unwrap();
+            ["PATH", "PYTHONPATH"].map(|name| spec.environment.get(name).map(str::to_owned))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(prepare(record()), [some("/packages/python/bin:/usr/bin"), some("/packages/python")]);
+        assert_eq!(prepare(Record { path: String::new(), ..record() }), [None, some("/packages/python")]);
+        let javascript = Record { language: PackageLanguage::JavaScript, ..record() };
+        assert_eq!(prepare(javascript), [some("/node_modules/.bin:/usr/bin"), None]);
     }
 
     #[tokio::test]
