@@ -23,7 +23,8 @@ pub struct ExecRequest {
     pub output: OutputTarget,
     /// Written as the sandbox's user, just before the program starts: no round trip of its own.
     pub script: Option<Script>,
-    /// Somebody else than who programs of the sandbox usually are. Only for a [`Role::Builder`]; refused elsewhere.
+    /// Somebody else than who programs of the sandbox usually are. Only for a [`Role::Builder`]; refused elsewhere. What
+    /// such a command leaves running ends with it.
     ///
     /// [`Role::Builder`]: crate::Role::Builder
     pub account: Option<Account>,

@@ -220,7 +220,9 @@ impl Supervisor {
         };
         let wall = self.started.at.elapsed();
         let mut main_status = self.ended;
-        let tree_empty = cause != EndCause::Itself && {
+        // What a command of a build changed is kept when it has ended, and must not change any more.
+        let leaves_nothing = cause != EndCause::Itself || self.request.account.is_some();
+        let tree_empty = leaves_nothing && {
             let main = self.started.pid;
             tree::kill_descendants(|reaped| {
                 if reaped.pid == main {

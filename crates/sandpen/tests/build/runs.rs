@@ -122,6 +122,18 @@ fn a_command_that_fails_says_which_why_and_leaves_no_image() {
 }
 
 #[test]
+fn what_a_command_leaves_running_ends_with_it() {
+    let Some(place) = place() else { return };
+    place.build(
+        "FROM base:1\nRUN (while true; do echo x >> /log; echo > /log; done) & sleep 1; echo started > /started\n\
+         RUN cat /proc/[0-9]*/cmdline > /running\n",
+    );
+    let tree = place.tree("made:1");
+    assert_eq!(tree["started"].4, "started\n");
+    assert!(tree.contains_key("log") && !tree["running"].4.contains("while true"), "{:?}", tree["running"]);
+}
+
+#[test]
 fn stages_that_are_not_needed_are_not_run() {
     let Some(place) = place() else { return };
     let dockerfile = "FROM base:1 AS build\nRUN mkdir /out && echo made > /out/file && chown 5:6 /out/file\nFROM base:1 AS never\nRUN exit 1\n\
