@@ -1,0 +1,63 @@
+//! Saving, branching, undo and export as a client of the server has them.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::client::Client;
+use support::{World, sandboxes_work};
+
+fn value(client: &mut Client, tool: &str, arguments: Value) -> Value {
+    let answer = client.call(tool, arguments);
+    assert_ne!(answer["isError"], json!(true), "{tool}: {answer}");
+    answer["structuredContent"].clone()
+}
+
+fn shell(client: &mut Client, sandbox: &Value, command: &str) -> Value {
+    value(client, "run_command", json!({ "sandbox_id": sandbox, "command": command, "checkpoint": true }))
+}
+
+#[test]
+fn a_model_saves_branches_takes_back_and_exports() {
+    if !sandboxes_work() {
+        return;
+    }
+    let world = World::new();
+    let mut client = Client::hello(&world, &[], "2025-11-25");
+    let lab = value(&mut client, "create_sandbox", json!({}))["sandbox_id"].clone();
+    shell(&mut client, &lab, "echo one > note");
+    let run = shell(&mut client, &lab, "rm note; echo two > other");
+    let (checkpoint, since) = (run["checkpoint"].clone(), run["checkpoint"].clone());
+    let changes = value(&mut client, "diff_sandbox", json!({ "sandbox_id": lab, "since": since }))["changes"].clone();
+    let told: Vec<(&str, &str)> = changes
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["path"].as_str().unwrap(), one["change"].as_str().unwrap()))
+        .collect();
+    assert_eq!(told, [("/workspace/note", "removed"), ("/workspace/other", "added")]);
+    value(&mut client, "restore_sandbox", json!({ "sandbox_id": lab, "checkpoint": checkpoint }));
+    assert_eq!(shell(&mut client, &lab, "cat note; ls")["stdout"], "one\nnote\n");
+
+    let forked = value(&mut client, "fork_sandbox", json!({ "sandbox_id": lab, "count": 2 }));
+    for branch in forked["sandbox_ids"].as_array().unwrap() {
+        assert_eq!(shell(&mut client, branch, "cat note; echo mine > note")["stdout"], "one\n");
+    }
+    assert_eq!(shell(&mut client, &lab, "cat note")["stdout"], "one\n");
+
+    let saved = value(&mut client, "save_sandbox", json!({ "sandbox_id": lab, "name": "ready" }));
+    let run = value(&mut client, "run_command", json!({ "image": saved["image"], "command": "cat note" }));
+    assert_eq!(run["stdout"], "one\n");
+    world.run(&["image", "ls", "-q"]).expect(0, "saved:ready\n");
+    value(&mut client, "delete_image", json!({ "image": "saved:ready" }));
+    world.run(&["image", "ls", "-q"]).expect(0, "");
+
+    let answer = client.call("export_dockerfile", json!({ "sandbox_id": lab, "base": "debian:12" }));
+    let report = &answer["structuredContent"];
+    // A server fetches nothing that sandboxes may not start from.
+    assert_eq!(report["result"], "not_checked", "{answer}");
+    assert!(answer["content"][0]["text"].as_str().unwrap().starts_with("FROM debian:12\n"), "{answer}");
+    let context = client.ask("resources/read", json!({ "uri": report["context_uri"] }));
+    assert!(context["contents"][0]["blob"].as_str().is_some_and(|blob| blob.len() > 1000), "{context}");
+    let refused = client.call("export_dockerfile", json!({ "sandbox_id": lab }));
+    assert!(refused["content"][0]["text"].as_str().unwrap().contains("as base, for example"), "{refused}");
+}
