@@ -18,8 +18,10 @@ use crate::pack::{Counting, as_path, doing};
 use crate::store::Writing;
 
 pub use self::archive::{Adding, is_archive};
+use self::once::each_once;
 
 mod archive;
+mod once;
 
 /// As a layer may have when it is unpacked.
 const MOST_ENTRIES: u64 = 500_000;
@@ -31,6 +33,9 @@ pub struct LayerWriter<'a> {
     builder: Builder<Counting<BufWriter<File>>>,
     key: Hasher,
     entries: u64,
+    /// For the layer without what was described again, if there is such.
+    spare: File,
+    repeats: bool,
 }
 
 /// What was written, before it is anywhere.
@@ -49,7 +54,8 @@ impl<'a> LayerWriter<'a> {
         let file = writing.store().nameless_file()?;
         let counting = Counting { inner: BufWriter::with_capacity(1 << 20, file), hasher: Hasher::default(), size: 0 };
         let (written, key) = (HashMap::new(), Hasher::default());
-        Ok(Self { base, written, builder: Builder::new(counting), key, entries: 0 })
+        let spare = writing.store().nameless_file()?;
+        Ok(Self { base, written, builder: Builder::new(counting), key, entries: 0, spare, repeats: false })
     }
 
     /// What is at a path in which no link is followed.
@@ -93,7 +99,7 @@ impl<'a> LayerWriter<'a> {
         let mut header = header(meta, EntryType::Directory);
         self.note(b"directory", path, meta, b"");
         self.append(&mut header, &[path, b"/"].concat(), io::empty())?;
-        self.written.insert(path.to_vec(), Seen::Directory);
+        self.remember(path, Seen::Directory);
         Ok(())
     }
 
@@ -108,7 +114,7 @@ impl<'a> LayerWriter<'a> {
         if noting.left > 0 {
             return Err(Error::Refused(format!("{} became shorter while it was copied", shown(path))));
         }
-        self.written.insert(path.to_vec(), Seen::Other);
+        self.remember(path, Seen::Other);
         Ok(())
     }
 
@@ -118,7 +124,7 @@ impl<'a> LayerWriter<'a> {
         self.note(b"link", path, Meta { mode: 0o777, ..meta }, target);
         self.entries += 1;
         self.builder.append_link(&mut header, as_path(path), as_path(target)).map_err(doing(path))?;
-        self.written.insert(path.to_vec(), Seen::Link(target.to_vec()));
+        self.remember(path, Seen::Link(target.to_vec()));
         Ok(())
     }
 
@@ -132,7 +138,7 @@ impl<'a> LayerWriter<'a> {
         self.note(b"hard link", path, meta, first);
         self.entries += 1;
         self.builder.append_link(&mut header, as_path(path), as_path(first)).map_err(doing(path))?;
-        self.written.insert(path.to_vec(), Seen::Other);
+        self.remember(path, Seen::Other);
         Ok(())
     }
 
@@ -143,12 +149,22 @@ impl<'a> LayerWriter<'a> {
 
     pub fn finish(self) -> Result<WrittenLayer> {
         let writing = || Error::io("writing a layer");
-        let Self { builder, key, entries, .. } = self;
-        let counting = builder.into_inner().map_err(writing())?;
-        let mut file = counting.inner.into_inner().map_err(|error| writing()(error.into_error()))?;
+        let Self { builder, key, mut entries, spare, repeats, .. } = self;
+        let mut counting = builder.into_inner().map_err(writing())?;
+        let into_file = |buffer: BufWriter<File>| buffer.into_inner().map_err(|error| writing()(error.into_error()));
+        let mut file = into_file(counting.inner)?;
+        if repeats {
+            let once = each_once(&mut file, spare)?;
+            (file, entries) = (into_file(once.counting.inner)?, once.entries);
+            (counting.hasher, counting.size) = (once.counting.hasher, once.counting.size);
+        }
         file.rewind().map_err(writing())?;
         let descriptor = Descriptor::new(OCI_LAYER, counting.hasher.finish(), counting.size);
         Ok(WrittenLayer { file, descriptor, key: key.finish(), entries })
+    }
+
+    fn remember(&mut self, path: &[u8], seen: Seen) {
+        self.repeats |= self.written.insert(path.to_vec(), seen).is_some();
     }
 
     /// A place for something that is no directory.
