@@ -6,7 +6,7 @@ use sandbox::{Error, Result};
 use serde_json::{Map, Value};
 
 /// Of images that have none.
-pub const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 const SHELL: [&str; 2] = ["/bin/sh", "-c"];
 
@@ -20,14 +20,16 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn of_base(config: RunConfig) -> Self {
+    pub fn of_base(mut config: RunConfig) -> Self {
+        // As BuildKit has it, so that `ENV PATH=/more:$PATH` loses nothing.
+        if !config.env.iter().any(|pair| pair.starts_with("PATH=")) {
+            config.env.push(format!("PATH={SEARCH_PATH}"));
+        }
         Self { config, has_command: false, author: None }
     }
 
     pub fn of_nothing() -> Self {
-        let config =
-            RunConfig { env: vec![format!("PATH={SEARCH_PATH}")], working_dir: "/".to_owned(), ..RunConfig::default() };
-        Self::of_base(config)
+        Self::of_base(RunConfig { working_dir: "/".to_owned(), ..RunConfig::default() })
     }
 
     /// For a stage that starts from this one, which is a base to it like any other.

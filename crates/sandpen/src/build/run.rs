@@ -14,7 +14,6 @@ use sandbox::{
 use super::accounts::{Accounts, User};
 use super::cache::{self, Kept, Key};
 use super::executor::{Executor, Outcome};
-use super::metadata::SEARCH_PATH;
 use super::output::{self, Ended};
 use super::stage::StageImage;
 use super::{Cache, Made, Sandboxes, image_error};
@@ -35,7 +34,6 @@ impl Executor<'_> {
         let finding = move || Accounts::of(&writing.tree(&layers, &Work::default().limits, &cancel)?)?.user(&word);
         let user = self.blocking(finding).await?;
         let mut environment = scope.environment();
-        environment.entry("PATH".to_owned()).or_insert_with(|| SEARCH_PATH.to_owned());
         environment.entry("HOME".to_owned()).or_insert_with(|| user.home.clone());
         let run = Run {
             argv: image.settings.argv(command),
