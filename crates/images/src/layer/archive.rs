@@ -105,8 +105,8 @@ impl LayerWriter<'_> {
         let name = entry.path_bytes().into_owned();
         let names = parse(&name, limits)?;
         let meta = meta(entry, adding).map_err(|error| meter.explain(error))?;
-        // What an archive says of its own root goes for the directory that it is unpacked to.
-        let Some((last, parents)) = names.split_last() else { return self.directory(adding.to, meta) };
+        // What an archive says of its own root goes for nothing: Docker makes the directory before it looks.
+        let Some((last, parents)) = names.split_last() else { return Ok(()) };
         let parent = parents.iter().fold(adding.to.to_vec(), |path, name| join(&path, name.as_bytes()));
         let (parent, _) = self.follow(&parent)?;
         self.make_directories(&parent, adding.missing)?;
