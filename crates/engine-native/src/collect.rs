@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::fork;
 use crate::places::Places;
 
 /// Unused for this long is forgotten.
@@ -59,6 +60,12 @@ fn collect(places: &Places) {
             tracing::debug!(?error, "unfinished trees stay in the store");
         }
     }
+    // What was copied for a fork has a name for a moment only.
+    if places.images.is_dir()
+        && let Err(error) = images::Store::open(&places.images).and_then(|store| forget_copies(&store))
+    {
+        tracing::debug!(?error, "copies of dead forks stay in the store");
+    }
     // What lost its name while a sandbox used it.
     if places.images.is_dir()
         && let Err(error) = images::Store::open(&places.images).and_then(|store| store.collect())
@@ -81,6 +88,16 @@ fn collect(places: &Places) {
             tracing::debug!(%error, tree = %tree.display(), "an unused tree stays");
         }
     }
+}
+
+fn forget_copies(store: &images::Store) -> images::Result<()> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    for named in store.names()?.iter().filter(|named| named.reference.registry() == fork::REGISTRY) {
+        if now.saturating_sub(Duration::from_secs(named.added)) > EVERY {
+            store.remove_name(&named.reference)?;
+        }
+    }
+    Ok(())
 }
 
 fn age(found: &fs::Metadata) -> Duration {

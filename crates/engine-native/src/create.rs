@@ -52,6 +52,11 @@ impl Shared {
     pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         self.check_new(id, spec)?;
         let root = self.layout(spec).await?;
+        self.create_on(id, spec, root).await
+    }
+
+    /// On a root that was prepared.
+    pub(crate) async fn create_on(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec, root: Prepared) -> Result<()> {
         let pass = self.pass(id, spec, &root.layout)?;
         let kind = Kind::of(spec, &root);
         let live = match kind.as_ref().and_then(|kind| self.pool.take(kind)) {

@@ -1,11 +1,13 @@
-//! Sandboxes from sandboxes, with all files and none of them copied.
+//! Sandboxes from sandboxes, with all files and, where the host can do that, none of them copied.
 //!
 //! The writable layer of the source is frozen, and both go on over it: the source by a restart, the new one as a sandbox of
 //! its own, which sees the frozen layers through mounts that give them owners of its own ids. Neither can write to them.
+//! Where that cannot be, the files are copied, as a save and a start from what was saved would do it.
 
 use std::sync::Arc;
 
-use sandbox::{Error, Layer, Result, SandboxId, SandboxSpec};
+use images::Reference;
+use sandbox::{Error, Image, Layer, Result, SandboxId, SandboxSpec};
 
 use crate::base::Base;
 use crate::checkpoint::{Alone, to_its_end};
@@ -13,10 +15,16 @@ use crate::create::Legacy;
 use crate::engine::Shared;
 use crate::history::inheritance;
 use crate::ids::Pool;
+use crate::image::{Hold, image_error};
 use crate::layout::Prepared;
 use crate::live::Live;
+use crate::pack::blocking;
 use crate::plan::Heir;
 use crate::restart::freeze;
+use crate::saved::{base_of, name_image, writing_of};
+
+/// Never resolved: no registry can be on such a host. A name stays here only when whoever gave it has died.
+pub(crate) const REGISTRY: &str = "forks.sandpen.invalid";
 
 impl Shared {
     pub(crate) async fn fork(self: &Arc<Self>, id: &SandboxId, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
@@ -74,7 +82,25 @@ impl Shared {
         Ok(())
     }
 
-    async fn fork_copying(self: &Arc<Self>, _id: &SandboxId, _new: &SandboxId, _spec: &SandboxSpec) -> Result<()> {
-        Err(Error::unsupported("a sandbox in which a command runs cannot be branched yet"))
+    /// By way of an image that has no name any more when the new sandbox stands: only that one keeps it.
+    async fn fork_copying(self: &Arc<Self>, id: &SandboxId, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        let (live, inside) = self.enter(id).await?;
+        let base = base_of(&live)?;
+        let layers = self.pack_all(&live).await?;
+        drop(inside);
+        let name: Reference = format!("{REGISTRY}/{new}:latest").parse().map_err(image_error)?;
+        let hold = blocking(move || {
+            name_image(&layers, &base, &name)?;
+            let store = writing_of(&layers)?.store();
+            let image = store.resolve(&name).map_err(image_error)?;
+            store.remove_name(&name).map_err(image_error)?;
+            image.map(Hold::new).ok_or_else(|| Error::internal("what was copied is not there"))
+        })
+        .await?;
+        let mut spec = spec.clone();
+        // Only its contents count, which what is held tells apart.
+        spec.image = Image::Saved("fork".parse()?);
+        let root = self.layout_of(&spec, Some(hold)).await?;
+        self.create_on(new, &spec, root).await
     }
 }

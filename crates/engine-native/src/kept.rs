@@ -20,17 +20,17 @@ const MOST_ATTACHMENTS: usize = wire::MAX_DESCRIPTORS - 1;
 #[async_trait]
 impl KeptTrees for NativeEngine {
     async fn keep(&self, id: &SandboxId, path: &GuestPath, name: &TreeName) -> Result<KeptTree> {
-        let live = self.shared.live(id).await?;
+        let (live, _inside) = self.shared.enter(id).await?;
         if let Some(kept) = self.kept(name).await? {
             return Ok(kept);
         }
-        let tree = match path.is_root() {
-            true if !live.history().layers.is_empty() => {
-                return Err(Error::unsupported("a sandbox with checkpoints or forks cannot be kept as one layer"));
-            }
-            true => Tree::Changes,
-            false => Tree::Below(path.as_bytes().to_vec()),
-        };
+        if path.is_root() && !live.history().layers.is_empty() {
+            return Err(Error::unsupported(
+                "the changes of a sandbox that was branched or remembered are several layers",
+            )
+            .with_hint("save it instead"));
+        }
+        let tree = if path.is_root() { Tree::Changes } else { Tree::Below(path.as_bytes().to_vec()) };
         let layer = self.shared.pack(&live, tree).await?;
         let name = name.clone();
         blocking(move || name_tree(&layer, &name)).await

@@ -57,7 +57,6 @@ impl Prepared {
 impl Shared {
     /// The root of a sandbox. The names of images are looked up each time, because they may mean others by now.
     pub(crate) async fn layout(&self, spec: &SandboxSpec) -> Result<Prepared> {
-        let state = self.places.state.clone();
         let hold = match &spec.image {
             Image::Host | Image::Directory(_) | Image::Archive(_) => None,
             Image::Saved(name) => Some(self.hold_saved(&spec.owner, name).await?),
@@ -66,6 +65,12 @@ impl Shared {
                 Some(blocking(move || image::hold(&name, role, &store)).await?)
             }
         };
+        self.layout_of(spec, hold).await
+    }
+
+    /// The same for an image that was looked up.
+    pub(crate) async fn layout_of(&self, spec: &SandboxSpec, hold: Option<Hold>) -> Result<Prepared> {
+        let state = self.places.state.clone();
         let (attachments, held) =
             self.attachments(&spec.attachments).await?.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
         let meaning = hold.as_ref().map(|image| image.named.manifest.digest);

@@ -57,6 +57,19 @@ impl Shared {
     }
 }
 
+impl Shared {
+    /// All that is different from what a sandbox started with: a layer for each that is frozen, and one for what came
+    /// after, the lowest first.
+    pub(crate) async fn pack_all(&self, live: &Live) -> Result<Vec<NewLayer>> {
+        let mut layers = Vec::new();
+        for index in 0..live.history().layers.len() {
+            layers.push(self.pack(live, Tree::Frozen(index)).await?);
+        }
+        layers.push(self.pack(live, Tree::Changes).await?);
+        Ok(layers)
+    }
+}
+
 fn receive(images: &Path, pipe: OwnedFd, given_up: &CancellationToken) -> Result<(Writing, NewBlob)> {
     let store = Arc::new(Store::open(images).map_err(image_error)?);
     let writing = Writing::begin(&store).map_err(image_error)?;

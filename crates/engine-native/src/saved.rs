@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use images::{Descriptor, Digest, ImageConfig, ImageLimits, Named, Reference, Store};
+use images::{Descriptor, Digest, ImageConfig, ImageLimits, Named, Reference, Store, Writing};
 use sandbox::{Error, Owner, Result, SandboxId, SandboxSpec, SavedImage, SavedName, Snapshots};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use crate::base::Base;
 use crate::engine::{NativeEngine, Shared};
 use crate::image::{BASE_LABEL, HOST_BASE, Hold, LAYERS_LABEL, image_error, own_layers};
-use crate::launcher::Tree;
 use crate::live::Live;
 use crate::pack::{NewLayer, blocking};
 
@@ -31,26 +30,14 @@ const BYTES_LABEL: &str = "org.sandpen.bytes";
 impl Snapshots for NativeEngine {
     async fn save(&self, id: &SandboxId, name: &SavedName) -> Result<SavedImage> {
         let (live, _unchanged) = self.shared.unchanged(id).await?;
-        let base = match live.description.base.clone() {
-            Some(Base::Tree) => {
-                return Err(Error::unsupported(
-                    "a sandbox that was made from a directory or an archive cannot be saved",
-                )
-                .with_hint("import the archive as an image, and make sandboxes from that"));
-            }
-            None => {
-                return Err(Error::unsupported("the sandbox was made by a version that did not write down from what")
-                    .with_hint("create another and copy what is needed to it"));
-            }
-            Some(base) => base,
-        };
-        // All that it has of its own, the lowest first.
-        let mut layers = Vec::new();
-        for tree in (0..live.history().layers.len()).map(Tree::Frozen).chain([Tree::Changes]) {
-            layers.push(self.shared.pack(&live, tree).await?);
-        }
+        let base = base_of(&live)?;
+        let layers = self.shared.pack_all(&live).await?;
         let (owner, name) = (live.description.owner.clone(), name.clone());
-        blocking(move || name_image(&layers, &base, &owner, &name)).await
+        blocking(move || {
+            let named = name_image(&layers, &base, &reference(&owner, &name)?)?;
+            described(writing_of(&layers)?.store(), name, &named)
+        })
+        .await
     }
 
     async fn saved(&self, owner: &Owner) -> Result<Vec<SavedImage>> {
@@ -108,17 +95,31 @@ fn reference(owner: &Owner, name: &SavedName) -> Result<Reference> {
     format!("{REGISTRY}/{}/{name}:latest", place_of(owner)).parse().map_err(image_error)
 }
 
-fn name_image(new: &[NewLayer], base: &Base, owner: &Owner, name: &SavedName) -> Result<SavedImage> {
-    let Some(NewLayer { writing, .. }) = new.first() else { return Err(Error::internal("there is nothing to save")) };
-    let limits = ImageLimits::default();
-    let (config, layers) = with_layers(base, new, writing.store())?;
-    let image = writing.assemble(config, layers, &limits).map_err(image_error)?;
-    writing.unpack_all(&image, &limits, &CancellationToken::new()).map_err(image_error)?;
-    let named = writing.name(&reference(owner, name)?, &image).map_err(image_error)?;
-    described(writing.store(), name.clone(), &named)
+/// What an image of this sandbox begins with.
+pub(crate) fn base_of(live: &Live) -> Result<Base> {
+    match live.description.base.clone() {
+        Some(Base::Tree) => Err(made_from_a_tree()),
+        None => Err(Error::unsupported("the sandbox was made by a version that did not write down from what")
+            .with_hint("create another and copy what is needed to it")),
+        Some(base) => Ok(base),
+    }
 }
 
-/// All that the base says of itself stays, and the new layers lie on top of its own.
+/// An image of these layers, the lowest first, over what they were made from.
+pub(crate) fn name_image(layers: &[NewLayer], base: &Base, name: &Reference) -> Result<Named> {
+    let (limits, writing) = (ImageLimits::default(), writing_of(layers)?);
+    let (config, layers) = with_layers(base, layers, writing.store())?;
+    let image = writing.assemble(config, layers, &limits).map_err(image_error)?;
+    writing.unpack_all(&image, &limits, &CancellationToken::new()).map_err(image_error)?;
+    writing.name(name, &image).map_err(image_error)
+}
+
+/// What keeps the newest of them, and the store that all of them are in.
+pub(crate) fn writing_of(layers: &[NewLayer]) -> Result<&Writing> {
+    layers.last().map(|layer| &layer.writing).ok_or_else(|| Error::internal("there is no layer to save"))
+}
+
+/// All that the base says of itself stays, and the layers lie on top of its own.
 fn with_layers(base: &Base, new: &[NewLayer], store: &Store) -> Result<(ImageConfig, Vec<Descriptor>)> {
     let (mut config, mut layers, in_upper) = match base {
         Base::Tree => return Err(made_from_a_tree()),

@@ -104,7 +104,7 @@ async fn an_image_can_be_forked(place: Place) {
 
 async fn owners_and_modes_are_the_same_inside(place: Place) {
     let source = place.sandbox("host").await;
-    source.says("umask 077; mkdir closed; echo x >closed/file; chmod 4751 closed/file; ln -s file closed/link").await;
+    source.says("umask 077; mkdir closed; echo x >closed/file; chmod 751 closed/file; ln -s file closed/link").await;
     source.says("ln closed/file closed/hard; touch -d @1000000000 closed/file").await;
     let list = "stat -c '%n %u:%g %a %h %Y' closed closed/file closed/hard | grep -v '^closed 1000:1000 700 2' ; readlink closed/link; id -u";
     let (before, copy) = (source.says(list).await, fork(&source, |_| {}).await.unwrap());

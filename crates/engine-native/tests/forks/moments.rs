@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sandbox::{
     ByteSize, ChangeKind, Checkpoint, Checkpoints, Engine, ErrorKind, ExecRequest, ExecStatus, OnDisconnect,
-    OutputTarget, Owner, Persistence, SandboxId, SandboxSpec,
+    OutputTarget, Owner, Persistence, SandboxId, SandboxSpec, Snapshots,
 };
 use tokio::io::AsyncWriteExt;
 
@@ -26,6 +26,7 @@ tests!(
     the_sandbox_stays_the_same,
     logs_and_the_deadline_go_along,
     files_that_are_written_meanwhile_wait_or_refuse,
+    what_is_saved_has_all_layers,
     another_process_goes_back,
     an_end_in_between_is_an_end,
 );
@@ -161,9 +162,11 @@ async fn changes_since_the_start_of_a_fork(place: Place) {
     let source = place.sandbox("host").await;
     source.says("mkdir closed; echo 1 >closed/file; chmod 700 closed").await;
     let copy = fork(&source, |_| {}).await.unwrap();
-    assert_eq!(changes(&copy, None).await, Vec::<String>::new());
+    // What was copied for an ordinary user lies in the layer that the fork writes to.
+    let start = if is_root() { None } else { Some(checkpoint(&copy).await) };
+    assert_eq!(changes(&copy, start).await, Vec::<String>::new());
     copy.says("echo 22 >closed/file; echo x >closed/own").await;
-    assert_eq!(changes(&copy, None).await, ["~/workspace/closed/file", "+/workspace/closed/own"]);
+    assert_eq!(changes(&copy, start).await, ["~/workspace/closed/file", "+/workspace/closed/own"]);
     let since = checkpoint(&copy).await;
     copy.says("rm closed/own").await;
     assert_eq!(changes(&copy, Some(since)).await, ["-/workspace/closed/own"]);
@@ -261,6 +264,21 @@ async fn files_that_are_written_meanwhile_wait_or_refuse(place: Place) {
         again.unwrap();
     }
     sandbox.destroy().await;
+}
+
+async fn what_is_saved_has_all_layers(place: Place) {
+    let sandbox = place.sandbox("host").await;
+    sandbox.says("echo 1 >one; echo 1 >two; mkdir dir; echo 1 >dir/file").await;
+    checkpoint(&sandbox).await;
+    sandbox.says("rm one; echo 2 >two; rm -r dir; mkdir dir; echo 2 >dir/other").await;
+    let copy = fork(&sandbox, |_| {}).await.unwrap();
+    copy.says("echo 3 >three").await;
+    copy.engine.save(&copy.id, &"lab".parse().unwrap()).await.unwrap();
+    let next = create(copy.engine.clone(), "saved:lab", Persistence::Ephemeral).await.unwrap();
+    assert_eq!(next.says("ls; ls dir; cat two three; stat -c %u two").await, "dir\nthree\ntwo\nother\n2\n3\n1000\n");
+    for sandbox in [next, sandbox, copy] {
+        sandbox.destroy().await;
+    }
 }
 
 async fn another_process_goes_back(place: Place) {
