@@ -13,13 +13,14 @@ tests!(ids_of_a_fork_are_its_own, nothing_frozen_can_be_written_to, process_1_ho
 /// Process 1 of a sandbox, as the host sees it, by a program that runs in it.
 async fn process_1(sandbox: &Sandbox) -> i32 {
     let mark = format!("{}", sandbox.id);
-    let script = format!(": {mark}; sleep 60");
+    // Not last: a shell becomes the last program of its line.
+    let script = format!("sleep 60; : {mark}");
     let request = sandbox::ExecRequest::shell(&script, std::time::Duration::from_secs(90)).unwrap();
     let running = sandbox.engine.start(&sandbox.id, &request).await.unwrap();
     let found = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-        String::from_utf8_lossy(&line).contains(&format!(": {mark};")).then_some(pid)
+        String::from_utf8_lossy(&line).contains(&format!(": {mark}")).then_some(pid)
     });
     let mut pid = found.min().expect("the program");
     loop {
