@@ -296,7 +296,7 @@ async fn debian_installs_packages_and_users(place: Place) {
     assert_eq!(sandbox.says("stat -c '%U %a' /opt/tool/data").await, "www-data 2750\n");
     let added = sandbox.says("adduser --disabled-password --gecos x ann 2>&1").await;
     assert_eq!(
-        sandbox.says("stat -c %U:%G /home/ann; su ann -c id -s /bin/sh").await.lines().next(),
+        sandbox.says("stat -c %U:%G ~ann; su ann -c id -s /bin/sh").await.lines().next(),
         Some("ann:ann"),
         "{added}"
     );
