@@ -45,6 +45,7 @@ fn run() -> Result<ExitCode> {
     kills(&mut table)?;
     persistence(&mut table)?;
     steps(&mut table)?;
+    restarts(&mut table)?;
     Ok(table.finish())
 }
 
@@ -104,6 +105,20 @@ fn persistence(table: &mut Table) -> Result<()> {
             Ok(left) if left.is_empty() => table.add(name, Verdict::Pass, "found again, then gone", started.elapsed()),
             Ok(left) => table.add(name, Verdict::Fail, &left.join("\n"), started.elapsed()),
             Err(trouble) => table.add(name, Verdict::Fail, &trouble.to_string(), started.elapsed()),
+        }
+    }
+    Ok(())
+}
+
+/// One of the two process 1 must be found, wherever the server dies.
+fn restarts(table: &mut Table) -> Result<()> {
+    let scene = Scene::new()?;
+    for step in engine_native::restart_steps() {
+        let (name, started) = (format!("restart, server dies at {step}"), Instant::now());
+        match scene.crash_in_restart(step) {
+            Ok(left) if left.is_empty() => table.add(&name, Verdict::Pass, "found again, then gone", started.elapsed()),
+            Ok(left) => table.add(&name, Verdict::Fail, &left.join("\n"), started.elapsed()),
+            Err(trouble) => table.add(&name, Verdict::Fail, &trouble.to_string(), started.elapsed()),
         }
     }
     Ok(())

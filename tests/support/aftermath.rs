@@ -77,6 +77,29 @@ impl Scene {
         Ok(left)
     }
 
+    /// Let a server die while it puts another process 1 into a persistent sandbox; the next must find it with its files,
+    /// and its end must leave nothing.
+    pub fn crash_in_restart(&self, step: &str) -> Result<Vec<String>> {
+        let server = Server::start(self.path(), &Work::Remember { step: step.to_owned() })?;
+        let instance = server.instance.clone();
+        let id = server.wait_for("persistent ")?;
+        let (_, lines) = server.finish()?;
+        std::thread::sleep(ORPHAN_LIMIT);
+        let next = Server::start(self.path(), &Work::Reach { id: id.clone() })?;
+        let mut left = match next.wait_for("reached ")?.as_str() {
+            "kept 0" => Vec::new(),
+            other => vec![format!("its file and its commands are {other:?}")],
+        };
+        if lines.iter().any(|line| line == "done") {
+            left.push(format!("nobody died at step {step}"));
+        }
+        next.finish()?;
+        let scope = Scope::new(self.path(), [instance, id]);
+        let leaks = self.leaks_within(&scope, ORPHAN_LIMIT, |_| true);
+        left.extend(leaks.into_iter().map(|leak| format!("after its end: {leak}")));
+        Ok(left)
+    }
+
     /// What is left of `instance`, first by itself, then after a restart.
     pub fn examine(&self, instance: &str, victims: Victims, settled: bool) -> Result<Vec<String>> {
         let scope = Scope::new(self.path(), [instance.to_owned()]);

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use egress::{Gateway, GatewaySettings};
 use engine_native::{NativeConfig, NativeEngine, Reopen};
 use sandbox::{
-    ByteRange, Engine, ExecRequest, InstanceId, Layer, Network, OnDisconnect, Owner, Persistence, SandboxId,
-    SandboxSpec, WriteOptions,
+    ByteRange, Checkpoints, Engine, ExecRequest, InstanceId, Layer, Network, OnDisconnect, Owner, Persistence,
+    SandboxId, SandboxSpec, WriteOptions,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -38,6 +38,9 @@ pub enum Work {
     Probe,
     /// Make a persistent sandbox with a file and a detached command in it, say which, and wait to be killed.
     Persist,
+    /// Make a persistent sandbox with a file in it, say which, and remember its files; whoever reaches the named step of
+    /// that dies there.
+    Remember { step: String },
     /// Find the sandbox of an earlier server, look for its file and its command, and end it.
     Reach { id: String },
 }
@@ -50,6 +53,7 @@ impl Work {
             Self::CrashAt { step } => vec!["crash-at".to_owned(), step.clone()],
             Self::Probe => vec!["probe".to_owned()],
             Self::Persist => vec!["persist".to_owned()],
+            Self::Remember { step } => vec!["remember".to_owned(), step.clone()],
             Self::Reach { id } => vec!["reach".to_owned(), id.clone()],
         }
     }
@@ -61,6 +65,7 @@ impl Work {
             [word, step] if word == "crash-at" => Some(Self::CrashAt { step: step.clone() }),
             [word] if word == "probe" => Some(Self::Probe),
             [word] if word == "persist" => Some(Self::Persist),
+            [word, step] if word == "remember" => Some(Self::Remember { step: step.clone() }),
             [word, id] if word == "reach" => Some(Self::Reach { id: id.clone() }),
             _ => None,
         }
@@ -98,7 +103,8 @@ async fn serve(state_dir: &Path, allow_missing: BTreeSet<Layer>, work: &Work) ->
         reopen: Reopen::WhenListed,
         ..NativeConfig::new(state_dir.to_owned(), instance, gateway)
     };
-    let engine: Arc<dyn Engine> = Arc::new(NativeEngine::start(config).await?);
+    let native = Arc::new(NativeEngine::start(config).await?);
+    let engine: Arc<dyn Engine> = native.clone();
     println!("listed {}", engine.list().await?.len());
     match work {
         Work::Recover | Work::CrashAt { .. } | Work::Probe => {
@@ -108,6 +114,13 @@ async fn serve(state_dir: &Path, allow_missing: BTreeSet<Layer>, work: &Work) ->
             Ok(())
         }
         Work::Persist => persist(&engine).await,
+        Work::Remember { .. } => {
+            let id = make_persistent(&engine).await?;
+            println!("persistent {id}");
+            native.checkpoint(&id).await?;
+            println!("done");
+            Ok(())
+        }
         Work::Reach { id } => reach(&engine, &id.parse()?).await,
         Work::Busy { seed } => {
             let mut random = Random::seeded(*seed);
@@ -127,6 +140,16 @@ async fn serve(state_dir: &Path, allow_missing: BTreeSet<Layer>, work: &Work) ->
 }
 
 async fn persist(engine: &Arc<dyn Engine>) -> Result<()> {
+    let id = make_persistent(engine).await?;
+    let mut request = ExecRequest::shell("exec sleep 300", Duration::from_secs(600))?;
+    request.on_disconnect = OnDisconnect::Continue;
+    let _running = engine.start(&id, &request).await?;
+    println!("persistent {id}");
+    std::future::pending().await
+}
+
+/// With a file in it.
+async fn make_persistent(engine: &Arc<dyn Engine>) -> Result<SandboxId> {
     let id = SandboxId::random()?;
     let (persistence, network) = (Persistence::Persistent, "api.example.com".parse()?);
     let spec = SandboxSpec { persistence, network, ..SandboxSpec::new(Owner::local()) };
@@ -134,11 +157,7 @@ async fn persist(engine: &Arc<dyn Engine>) -> Result<()> {
     let mut file = engine.files(&id).write(&guest("/workspace/kept")?, WriteOptions::default()).await?;
     file.write_all(b"kept").await?;
     file.commit().await?;
-    let mut request = ExecRequest::shell("exec sleep 300", Duration::from_secs(600))?;
-    request.on_disconnect = OnDisconnect::Continue;
-    let _running = engine.start(&id, &request).await?;
-    println!("persistent {id}");
-    std::future::pending().await
+    Ok(id)
 }
 
 async fn reach(engine: &Arc<dyn Engine>, id: &SandboxId) -> Result<()> {
@@ -212,7 +231,7 @@ impl Server {
     /// By a command that ends in this program, for example `unshare … THIS`, with leave to do without some walls.
     pub fn start_allowing(command: &mut Command, state_dir: &Path, work: &Work, missing: &[Layer]) -> Result<Self> {
         let missing: Vec<&str> = missing.iter().map(|layer| layer.as_str()).collect();
-        if let Work::CrashAt { step } = work {
+        if let Work::CrashAt { step } | Work::Remember { step } = work {
             command.env(CRASH_VARIABLE, step);
         }
         let mut child = command

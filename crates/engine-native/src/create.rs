@@ -231,9 +231,11 @@ impl Shared {
                 && matches!(live.ask(&ToInit::Stay).await, Ok(FromInit::Staying))
             {
                 // Whoever made it has ended before it could end the other, or is about to do just this.
-                if let Ok(old) = connect(&description.socket.unwrap_or_default()).and_then(|channel| peer(&channel)) {
+                let socket = description.socket.unwrap_or_default();
+                if let Ok(old) = connect(&socket).and_then(|channel| peer(&channel)) {
                     let _ = rustix::process::pidfd_send_signal(&old, rustix::process::Signal::KILL);
                 }
+                let _ = std::fs::remove_file(&socket);
                 record::write(&self.places.records, &successor).map_err(unreadable)?;
                 return Ok(Some(live));
             }
