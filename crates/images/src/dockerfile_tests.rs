@@ -136,9 +136,6 @@ fn a_run_sees_arguments_and_environment() {
 fn what_is_not_known_is_named_with_its_line() {
     for (text, part) in [
         ("FROM a\nONBUILD RUN x", "line 2 of the Dockerfile: \"ONBUILD\""),
-        ("FROM a\nHEALTHCHECK x", "line 2 of the Dockerfile: HEALTHCHECK is NONE, or CMD and a command"),
-        ("FROM a\nHEALTHCHECK --interval=x CMD y", "line 2 of the Dockerfile: HEALTHCHECK has --interval=x"),
-        ("FROM a\nONBUILD RUN x", "\"ONBUILD\""),
         ("FROM a\n\nCPOY a b", "line 3 of the Dockerfile: \"CPOY\""),
         ("FROM a\nRUN --mount=type=cache,target=/x make", "RUN --mount"),
         ("FROM a\nCOPY --parents a b", "COPY --parents"),
@@ -159,6 +156,8 @@ fn what_is_not_known_is_named_with_its_line() {
         ("FROM a AS x\nFROM b AS X", "same name"),
         ("FROM a\nCOPY a", "what to copy"),
         ("FROM a\nENV", "says nothing"),
+        ("FROM a\nHEALTHCHECK x", "line 2 of the Dockerfile: HEALTHCHECK is NONE, or CMD and a command"),
+        ("FROM a\nHEALTHCHECK --interval=x CMD y", "line 2 of the Dockerfile: HEALTHCHECK has --interval=x"),
         ("FROM a\nENV A", "NAME=value"),
         ("FROM a\nENV 1=2", "NAME=value"),
         ("FROM a\nENV A=1 B", "NAME=value"),
