@@ -221,6 +221,24 @@ impl Shared {
         }
     }
 
+    /// Ask process 1, and its successor when it goes while it is asked: from the answers to these questions follows whether
+    /// a sandbox is there at all.
+    async fn ask(&self, id: &SandboxId, question: &ToInit) -> Result<(Arc<Live>, FromInit)> {
+        loop {
+            let (live, _inside) = self.enter(id).await?;
+            match live.ask(question).await {
+                Ok(answer) => return Ok((live, answer)),
+                Err(error) if error.kind() == sandbox::ErrorKind::NotFound => {
+                    live.ended().await;
+                    if self.is_current(&live) && !self.has_moved(&live) {
+                        return Err(error);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Whether this is the one that the sandbox's id stands for, and not one that another has taken the place of.
     pub(crate) fn is_current(&self, live: &Arc<Live>) -> bool {
         self.sandboxes().get(live.id()).is_some_and(|current| Arc::ptr_eq(current, live))
@@ -228,9 +246,12 @@ impl Shared {
 
     /// Whether another process has put a successor in its place.
     fn has_moved(&self, live: &Live) -> bool {
-        let recorded =
-            live.description.socket.as_ref().and_then(|_| record::read(&self.places.records, live.id()).ok());
-        recorded.flatten().is_some_and(|found| found.socket != live.description.socket)
+        let ours = &live.description.socket;
+        let recorded = ours.as_ref().and_then(|_| record::read_both(&self.places.records, live.id()).ok()?);
+        // While one is put in the place of another the record has both.
+        recorded.is_some_and(|(found, successor)| {
+            found.socket != *ours || successor.is_some_and(|successor| successor.socket != *ours)
+        })
     }
 
     fn drop_known(&self, live: &Arc<Live>) {
@@ -243,6 +264,9 @@ impl Shared {
     /// Remove every trace of a sandbox that has ended.
     async fn forget(&self, live: &Arc<Live>) {
         self.drop_known(live);
+        if self.has_moved(live) {
+            return;
+        }
         if live.cleared_by_launcher().await && live.description.persistence == Persistence::Ephemeral {
             return;
         }
@@ -285,8 +309,11 @@ impl Engine for NativeEngine {
             if self.shared.is_current(&live) {
                 live.kill();
                 live.ended().await;
+                let is_last = !self.shared.has_moved(&live);
                 self.shared.forget(&live).await;
-                return Ok(());
+                if is_last {
+                    return Ok(());
+                }
             }
         }
     }
@@ -339,9 +366,9 @@ impl Engine for NativeEngine {
     }
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
-        let (live, _inside) = self.shared.enter(id).await?;
+        let (live, answer) = self.shared.ask(id, &ToInit::Measure).await?;
         let frozen = live.history().held().bytes;
-        let (disk, helpers, quiet) = match live.ask(&ToInit::Measure).await? {
+        let (disk, helpers, quiet) = match answer {
             FromInit::Measured { disk, helpers, quiet_milliseconds } => {
                 (Some(disk + frozen), helpers, quiet_milliseconds)
             }
@@ -374,7 +401,6 @@ impl Engine for NativeEngine {
 
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {
         let milliseconds = from_now.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2));
-        let (live, _inside) = self.shared.enter(id).await?;
-        live.ask(&ToInit::SetDeadline { milliseconds }).await.map(drop)
+        self.shared.ask(id, &ToInit::SetDeadline { milliseconds }).await.map(drop)
     }
 }

@@ -28,6 +28,7 @@ tests!(
     files_that_are_written_meanwhile_wait_or_refuse,
     what_is_saved_has_all_layers,
     another_process_goes_back,
+    a_process_that_knew_it_goes_on,
     an_end_in_between_is_an_end,
 );
 
@@ -294,6 +295,28 @@ async fn another_process_goes_back(place: Place) {
     assert_eq!(one.engine.list().await.unwrap().len(), 1);
     other.destroy().await;
     assert_eq!(one.run(&["true"]).await.unwrap_err().kind(), ErrorKind::NotFound);
+}
+
+async fn a_process_that_knew_it_goes_on(place: Place) {
+    let one = create(place.engine().await, "host", Persistence::Persistent).await.unwrap();
+    let other = Sandbox { engine: place.engine().await, id: one.id.clone() };
+    for round in 0..8 {
+        one.says(&format!("echo {round} >file")).await;
+        // Asked all the time, so that it is asked in the middle of a restart too.
+        let asking = async {
+            for _ in 0..20 {
+                match other.engine.usage(&other.id).await {
+                    Ok(_) => {}
+                    Err(error) => assert_ne!(error.kind(), ErrorKind::NotFound, "{error:?}"),
+                }
+            }
+        };
+        tokio::join!(checkpoint(&one), asking);
+        assert_eq!(other.says("cat file").await, format!("{round}\n"));
+        assert_eq!(one.says("cat file").await, format!("{round}\n"));
+    }
+    other.destroy().await;
+    assert_eq!(one.engine.usage(&one.id).await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 async fn an_end_in_between_is_an_end(place: Place) {

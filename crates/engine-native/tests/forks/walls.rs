@@ -17,12 +17,21 @@ async fn process_1(sandbox: &Sandbox) -> i32 {
     let script = format!("sleep 60; : {mark}");
     let request = sandbox::ExecRequest::shell(&script, std::time::Duration::from_secs(90)).unwrap();
     let running = sandbox.engine.start(&sandbox.id, &request).await.unwrap();
-    let found = std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+    let is_it = |entry: std::fs::DirEntry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         String::from_utf8_lossy(&line).contains(&format!(": {mark}")).then_some(pid)
-    });
-    let mut pid = found.min().expect("the program");
+    };
+    let look = || std::fs::read_dir("/proc").unwrap().flatten().filter_map(is_it).min();
+    let mut tries = 0;
+    let mut pid = loop {
+        match look() {
+            Some(pid) => break pid,
+            None if tries < 500 => tries += 1,
+            None => panic!("the program is not seen"),
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    };
     loop {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default().to_owned();
