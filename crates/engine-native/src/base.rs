@@ -14,6 +14,9 @@ pub enum Base {
         manifest: Box<Descriptor>,
         /// How many of its layers, the highest ones, were put into the sandbox's own writable layer.
         in_upper: usize,
+        /// Whether it was saved of a sandbox, so that what it says of itself in our words is ours.
+        #[serde(default)]
+        saved: bool,
     },
 }
 
@@ -22,7 +25,8 @@ impl Base {
         match (image, held) {
             (Image::Host, _) => Self::Host,
             (Image::Named(_) | Image::Saved(_), Some(held)) => {
-                Self::Image { manifest: Box::new(held.named.manifest.clone()), in_upper }
+                let saved = matches!(image, Image::Saved(_));
+                Self::Image { manifest: Box::new(held.named.manifest.clone()), in_upper, saved }
             }
             (Image::Directory(_) | Image::Archive(_) | Image::Named(_) | Image::Saved(_), _) => Self::Tree,
         }

@@ -52,6 +52,7 @@ struct Record {
 #[serde(deny_unknown_fields)]
 struct TreeRecord {
     idle_milliseconds: u64,
+    #[serde(default)]
     holds: usize,
     root: RootLayout,
     history: History,
@@ -281,7 +282,8 @@ mod tests {
     #[test]
     fn the_next_process_learns_what_it_was_made_from() {
         let manifest = images::Descriptor::new(images::manifest::OCI_MANIFEST, images::Digest::of(b"x"), 7).into();
-        for base in [None, Some(Base::Host), Some(Base::Tree), Some(Base::Image { manifest, in_upper: 1 })] {
+        for base in [None, Some(Base::Host), Some(Base::Tree), Some(Base::Image { manifest, in_upper: 1, saved: true })]
+        {
             let description = Description { base, ..description("none") };
             let (directory, _) = written(&description);
             assert_eq!(read(directory.path(), &description.id).unwrap().unwrap().base, description.base);

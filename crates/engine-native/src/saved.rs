@@ -24,6 +24,8 @@ pub(crate) const REGISTRY: &str = "saved.sandpen.invalid";
 /// How many things there were that no image can hold.
 const LEFT_OUT_LABEL: &str = "org.sandpen.left-out";
 /// By how much it is more than what the sandbox was made from.
+/// What labels of ours begin with.
+const OUR_LABELS: &str = "org.sandpen.";
 const BYTES_LABEL: &str = "org.sandpen.bytes";
 
 #[async_trait]
@@ -128,8 +130,12 @@ fn with_layers(base: &Base, new: &[NewLayer], store: &Store) -> Result<(ImageCon
             config.config.labels.insert(BASE_LABEL.to_owned(), HOST_BASE.to_owned());
             (config, Vec::new(), 0)
         }
-        Base::Image { manifest, in_upper } => {
-            let (manifest, config) = store.describe(manifest).map_err(image_error)?;
+        Base::Image { manifest, in_upper, saved } => {
+            let (manifest, mut config) = store.describe(manifest).map_err(image_error)?;
+            // What somebody else's image says in our words is not believed of what is saved over it.
+            if !saved {
+                config.config.labels.retain(|label, _| !label.starts_with(OUR_LABELS));
+            }
             (config, manifest.layers, *in_upper)
         }
     };
