@@ -21,7 +21,8 @@ pub fn hold(name: &ImageName, role: Role, store: &Path) -> Result<Hold> {
         saved::REGISTRY => false,
         // A build goes on from what it has kept; nobody else can ask for this role.
         kept::REGISTRY => role == Role::Builder,
-        _ => true,
+        // What else is only ours has random names and a short life, and is nobody's to ask for.
+        _ => !reference.is_local(),
     };
     if !is_open {
         return Err(Error::not_found(format!("there is no image {} here", reference.familiar())));
