@@ -159,12 +159,13 @@ fn clippy(_: &Machine) -> Outcome {
 }
 
 fn unit(_: &Machine) -> Outcome {
-    let mut command = cargo(&["test", "--workspace", "--exclude", "sandpen-tests", "--lib", "--bins"]);
+    let mut command =
+        cargo(&["test", "--no-fail-fast", "--workspace", "--exclude", "sandpen-tests", "--lib", "--bins"]);
     Outcome::Ran(run(&mut command, Counting::ResultLines, 10 * MINUTE))
 }
 
 fn tests_of(package: &str, more: &[&str]) -> Outcome {
-    let mut command = cargo(&["test", "--package", package]);
+    let mut command = cargo(&["test", "--no-fail-fast", "--package", package]);
     Outcome::Ran(run(command.args(more), Counting::ResultLines, 10 * MINUTE))
 }
 
