@@ -39,6 +39,18 @@ impl PackageLanguage {
         }
     }
 
+    /// Whose packages those are that do not say so themselves, in code of this runner. Must fail for a language that has none,
+    /// when some do not: a package of the same name in another language is something else.
+    pub fn usual<T: AsRef<str>>(runner: &str, texts: &[T]) -> Result<Self> {
+        let says_so = |text: &str| Self::ALL.iter().any(|language| text.trim().starts_with(language.prefix()));
+        match Self::of_runner(runner) {
+            Some(language) => Ok(language),
+            None if texts.iter().all(|text| says_so(text.as_ref())) => Ok(Self::Python),
+            None => Err(Error::invalid_input(format!("there are no packages for {runner} here"))
+                .with_hint("write pypi: before those of Python, npm: before those of JavaScript")),
+        }
+    }
+
     /// Before a requirement, where the language is not known otherwise.
     pub fn prefix(self) -> &'static str {
         match self {
@@ -207,6 +219,9 @@ mod tests {
         );
         let sorted = Packages::sort_out(PackageLanguage::JavaScript, &["lodash", "pypi:six"]).unwrap();
         assert_eq!(sorted.iter().map(|packages| packages.language()).collect::<Vec<_>>(), PackageLanguage::ALL);
+        assert_eq!(PackageLanguage::usual("typescript", &["x"]).unwrap(), PackageLanguage::JavaScript);
+        assert!(PackageLanguage::usual("ruby", &["rails"]).is_err());
+        assert!(PackageLanguage::usual("ruby", &["pypi:six"]).is_ok());
         assert_eq!(Packages::sort_out::<&str>(PackageLanguage::Python, &[]).unwrap(), []);
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use images::registry::{Credentials, Proxies, Settings};
 use images::{Error as ImageError, Named, Reference, Store, Work};
-use sandbox::{ByteSize, Error, Result};
+use sandbox::{ByteSize, Error, Image, Result};
 use serde::Serialize;
 
 use self::progress::Bar;
@@ -154,6 +154,18 @@ pub fn settings(config: &Config) -> Result<Settings> {
 
 pub fn reference(text: &str) -> Result<Reference> {
     text.parse().map_err(image_error)
+}
+
+/// A name for an image. One that `--image` would take for something else could never be used.
+pub fn new_name(text: &str) -> Result<Reference> {
+    let name = reference(text)?;
+    let is_word = matches!(text.parse(), Ok(Image::Host | Image::Saved(_) | Image::Directory(_) | Image::Archive(_)));
+    let is_prefixed = ["saved:", "dir:", "tar:"].iter().any(|prefix| text.starts_with(prefix));
+    if is_word || is_prefixed || name.is_local() {
+        return Err(Error::invalid_input(format!("{text} is not a name that an image can be given"))
+            .with_hint("saved:, dir:, tar: and host mean something else; sandpen save makes saved images"));
+    }
+    Ok(name)
 }
 
 /// Does something long on a thread of its own, with a bar for whoever watches. The first signal gives it up, and then the

@@ -183,7 +183,7 @@ impl Run<'_> {
     }
 
     async fn packages(&self, source: &Source) -> Result<Vec<Prepared>> {
-        let usual = PackageLanguage::of_runner(&source.language).unwrap_or(PackageLanguage::Python);
+        let usual = PackageLanguage::usual(&source.language, &self.arguments.package.texts())?;
         let wanted = self.arguments.package.packages(usual)?;
         package::provide(&self.service, &self.owner, &self.config.sandbox.image, &wanted, self.config.json).await
     }

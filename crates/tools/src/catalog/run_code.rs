@@ -115,7 +115,7 @@ async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>>
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
     let asked = Asked { image: arguments.image.as_deref(), network: arguments.network.as_ref() };
     let language = &call.service.runners().find(&arguments.language)?.name;
-    let usual = PackageLanguage::of_runner(language).unwrap_or(PackageLanguage::Python);
+    let usual = PackageLanguage::usual(language, &arguments.packages)?;
     let wanted = packages::asked(&call.policy, usual, &arguments.packages)?;
     let (mut place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref(), asked).await?;
     let mut variables = environment(&arguments.env)?;

@@ -10,7 +10,7 @@ use sandbox::{ByteSize, Error, Owner, Result};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::{ImageObject, image_error, open_store, reference, settings};
+use super::{ImageObject, image_error, new_name, open_store, settings};
 use crate::build::{self, Bases, BuildRequest, BuiltImage, Cache, Made, RunSettings, Sandboxes, Workshop};
 use crate::cli::examples;
 use crate::config::flags::NetworkFlags;
@@ -207,7 +207,7 @@ fn request(arguments: &Arguments, config: &Config) -> Result<BuildRequest> {
     request.ignore = ignored(&file, context)?;
     request.target.clone_from(&arguments.target);
     request.arguments = arguments.build_arg.iter().map(|word| argument(word)).collect::<Result<BTreeMap<_, _>>>()?;
-    request.names = arguments.tag.iter().map(|name| reference(name)).collect::<Result<_>>()?;
+    request.names = arguments.tag.iter().map(|name| new_name(name)).collect::<Result<_>>()?;
     if let Some(name) = request.names.iter().find(|name| name.is_local()) {
         return Err(Error::invalid_input(format!("{} is on a host that cannot be", name.familiar()))
             .with_hint("give the image a name like tool:1"));

@@ -6,7 +6,7 @@ use clap::Args;
 use images::import::{self, Request};
 use sandbox::Result;
 
-use super::{ImageObject, open_store, reference, work};
+use super::{ImageObject, new_name, open_store, work};
 use crate::config::Config;
 use crate::exit::Exit;
 
@@ -30,7 +30,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
-    let name = arguments.name.as_deref().map(reference).transpose()?;
+    let name = arguments.name.as_deref().map(new_name).transpose()?;
     let store = open_store(config)?;
     let request = Request { name, pick: arguments.pick };
     let importing = {

@@ -4,7 +4,7 @@ use clap::Args;
 use images::Writing;
 use sandbox::{Error, Result};
 
-use super::{ImageObject, called, image_error, open_store, reference, saved};
+use super::{ImageObject, called, image_error, new_name, open_store, saved};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output;
@@ -22,7 +22,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
-    let name = reference(&arguments.name)?;
+    let name = new_name(&arguments.name)?;
     if name.is_local() {
         return Err(Error::invalid_input("names on hosts that cannot be are for saved images")
             .with_hint("save a sandbox under the name that you want: sandpen save ID NAME"));

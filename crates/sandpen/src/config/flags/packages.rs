@@ -28,8 +28,11 @@ impl PackageFlags {
 
     /// What has no language before it is of the usual one.
     pub fn packages(&self, usual: PackageLanguage) -> Result<Vec<Packages>> {
-        let parts: Vec<&str> = self.package.iter().flat_map(|text| parts(text)).collect();
-        Packages::sort_out(usual, &parts)
+        Packages::sort_out(usual, &self.texts())
+    }
+
+    pub fn texts(&self) -> Vec<&str> {
+        self.package.iter().flat_map(|text| parts(text)).collect()
     }
 }
 
