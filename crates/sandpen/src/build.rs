@@ -50,18 +50,19 @@ pub struct Workshop {
 pub struct Sandboxes {
     pub service: SandboxService,
     pub trees: Arc<dyn KeptTrees>,
+    /// Nobody who asks for something: commands run there as root of the sandbox, and are the build's alone.
     pub owner: Owner,
 }
 
 impl Sandboxes {
     /// `None` if the engine cannot keep what a command changed, or if its sandboxes could not change anything: those of an
     /// ordinary user may not touch files of an image.
-    pub fn new(service: &SandboxService, owner: &Owner) -> Option<Self> {
+    pub fn new(service: &SandboxService, asker: &Owner) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             return None;
         }
         let trees = service.powers().trees.clone()?;
-        Some(Self { service: service.clone(), trees, owner: owner.clone() })
+        Some(Self { service: service.clone(), trees, owner: service.builds_of(asker) })
     }
 }
 

@@ -2,6 +2,12 @@
 
 mod support;
 
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use support::client::Client;
 use support::{World, sandboxes_work};
@@ -60,4 +66,54 @@ fn a_model_saves_branches_takes_back_and_exports() {
     assert!(context["contents"][0]["blob"].as_str().is_some_and(|blob| blob.len() > 1000), "{context}");
     let refused = client.call("export_dockerfile", json!({ "sandbox_id": lab }));
     assert!(refused["content"][0]["text"].as_str().unwrap().contains("as base, for example"), "{refused}");
+}
+
+/// An image with a few programs of the host.
+fn import(world: &World) {
+    for program in ["sh", "cat", "sleep"] {
+        let program = Path::new("/bin").join(program);
+        let listed = Command::new("ldd").arg(&program).output().unwrap();
+        let listed = String::from_utf8(listed.stdout).unwrap();
+        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(Path::new);
+        for file in libraries.chain([program.as_path()]) {
+            let copy = world.work().join("tree").join(file.strip_prefix("/").unwrap());
+            fs::create_dir_all(copy.parent().unwrap()).unwrap();
+            fs::copy(file, copy).unwrap();
+        }
+    }
+    let tar = Command::new("tar").args(["-C", "tree", "-cf", "root.tar", "."]).current_dir(world.work()).status();
+    assert!(tar.unwrap().success());
+    let done = world.run(&["image", "import", "root.tar", "tool:1"]);
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+}
+
+/// Commands of a build are root of their sandbox, with more than a client's own sandboxes ever have.
+#[test]
+fn the_sandbox_of_a_build_is_nobodys_who_asks() {
+    if !sandboxes_work() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let world = World::new();
+    import(&world);
+    let mut client = Client::hello(&world, &["--allow-image", "tool:1"], "2025-11-25");
+    let lab = value(&mut client, "create_sandbox", json!({ "image": "tool:1" }))["sandbox_id"].clone();
+    let command = "echo one > note; sleep 3";
+    value(&mut client, "run_command", json!({ "sandbox_id": lab, "command": command }));
+    let arguments = json!({ "name": "export_dockerfile", "arguments": { "sandbox_id": lab } });
+    let export = client.begin("tools/call", arguments);
+    let mut seen = 0;
+    let answer = loop {
+        client.begin("tools/call", json!({ "name": "list_sandboxes", "arguments": {} }));
+        let message = client.next();
+        if message["id"] == export {
+            break message["result"]["structuredContent"].clone();
+        }
+        let sandboxes = message["result"]["structuredContent"]["sandboxes"].as_array().unwrap().clone();
+        let ids: Vec<&Value> = sandboxes.iter().map(|one| &one["sandbox_id"]).collect();
+        assert_eq!(ids, [&lab], "{message}");
+        seen += 1;
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(answer["result"], "reproduced", "{answer}");
+    assert!(seen > 10, "the build was not looked for");
 }

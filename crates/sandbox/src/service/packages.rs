@@ -21,6 +21,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{Semaphore, watch};
 
 pub use self::prepared::{Prepared, ResolvedPackage};
+pub(super) use self::record::digest;
 use self::record::{Record, Records};
 use super::SandboxService;
 use super::core::Core;
@@ -261,7 +262,7 @@ impl Request {
         let scopes = index.scopes.iter().flat_map(|(scope, url)| [scope.as_str(), url.as_str()]);
         let parts = [language.as_str(), identity.as_str()].into_iter();
         let parts = parts.chain(index.urls.iter().map(String::as_str)).chain(["scopes"]).chain(scopes);
-        let key = record::digest(parts.chain(["requirements"]).chain(requirements));
+        let key = digest(parts.chain(["requirements"]).chain(requirements));
         Ok(Self { key, owner: owner.clone(), image: image.clone(), identity, packages: packages.clone(), index })
     }
 

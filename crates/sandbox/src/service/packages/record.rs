@@ -21,7 +21,7 @@ const MAX_BYTES: u64 = 4 << 20;
 const BETWEEN_TRIES: Duration = Duration::from_millis(50);
 
 /// Each part with its length before it, so that no two lists of parts are the same text.
-pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
+pub(in crate::service) fn digest<'a>(parts: impl IntoIterator<Item = &'a str>) -> String {
     let mut hashing = Sha256::new();
     for part in parts {
         hashing.update((part.len() as u64).to_le_bytes());
