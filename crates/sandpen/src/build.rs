@@ -92,6 +92,8 @@ pub enum Cache {
     Used,
     /// Every step is done again, and kept in the place of what was kept before.
     Ignored,
+    /// Every step is done again and is gone with the build: no other build ever sees what whoever asked for this one made.
+    Apart,
 }
 
 /// When images are fetched that a Dockerfile starts from.

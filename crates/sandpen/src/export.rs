@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use images::Store;
@@ -59,6 +60,14 @@ pub enum Fetching {
     Nothing,
 }
 
+/// What exports of a process may do.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    pub fetching: Fetching,
+    /// For one command that is done again.
+    pub timeout: Duration,
+}
+
 /// A context on disk, until it is dropped.
 #[derive(Debug)]
 pub struct Written {
@@ -68,13 +77,14 @@ pub struct Written {
 }
 
 impl Exports {
-    pub fn new(service: &SandboxService, config: &Config, fetching: Fetching) -> Result<Self> {
+    pub fn new(service: &SandboxService, config: &Config, terms: Terms) -> Result<Self> {
         let store = image::open_store(config)?;
-        let registries = match fetching {
+        let registries = match terms.fetching {
             Fetching::Missing => Some(image::settings(config)?),
             Fetching::Nothing => None,
         };
-        let verifier = Verifier { service: service.clone(), store: Arc::clone(&store), registries };
+        let timeout = terms.timeout;
+        let verifier = Verifier { service: service.clone(), store: Arc::clone(&store), registries, timeout };
         Ok(Self { service: service.clone(), store, directory: config.state_dir()?.join("exports"), verifier })
     }
 

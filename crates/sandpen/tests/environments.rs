@@ -178,6 +178,8 @@ fn an_export_is_built_and_compared() {
     assert_eq!((done.code, &report["result"]), (Some(0), &Value::from("reproduced")), "{report}\n{text}");
     assert_eq!(names(&world.state_dir().join("exports")), [] as [&str; 0], "something was left");
     world.run(&["image", "ls", "-q"]).expect(0, "tool:1\n");
+    let pruned = world.run(&["image", "prune", "--json"]).json();
+    assert_eq!(pruned["removed_steps"], 0, "a later build would take what the sandbox made");
 
     let again = world.run(&["export", "lab", "out"]);
     assert_eq!(again.code, Some(1));

@@ -1,10 +1,11 @@
 //! Steps that were done before. A layer is kept in the store under a name that says what it was made from and how.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use images::digest::Hasher;
 use images::{Descriptor, Digest, ImageConfig, Named, Reference, Store, Work, Writing};
-use sandbox::{Result, TreeName};
+use sandbox::{Error, Result, TreeName};
 
 use super::image_error;
 
@@ -16,6 +17,9 @@ pub const PREFIX: &str = "build/";
 
 /// What the names of images begin with that are being built.
 pub const UNFINISHED: &str = "building/";
+
+/// What the names of steps begin with that are nobody else's and end with their build.
+const OWN: &str = "exporting/";
 
 /// No command may run for so long.
 const LONGEST_STEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -38,8 +42,40 @@ impl Key {
         self
     }
 
-    pub fn name(self) -> Result<TreeName> {
-        format!("{PREFIX}{}", self.0.finish().digits()).parse()
+    /// Among steps that begin with this.
+    pub fn name(self, prefix: &str) -> Result<TreeName> {
+        format!("{prefix}{}", self.0.finish().digits()).parse()
+    }
+}
+
+/// A place for the steps of one build, which are gone with this value.
+#[derive(Debug)]
+pub struct OwnSteps {
+    store: Arc<Store>,
+    prefix: String,
+}
+
+impl OwnSteps {
+    pub fn new(store: &Arc<Store>) -> Result<Self> {
+        let mut random = [0; 16];
+        getrandom::fill(&mut random).map_err(|cause| Error::internal("there is no randomness").with_cause(cause))?;
+        let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self { store: Arc::clone(store), prefix: format!("{OWN}{digits}/") })
+    }
+
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+}
+
+impl Drop for OwnSteps {
+    fn drop(&mut self) {
+        // What stays by a fault is forgotten a day later.
+        for named in self.store.names().unwrap_or_default() {
+            if is_internal(&named.reference) && named.reference.repository().starts_with(&self.prefix) {
+                let _ = self.store.remove_name(&named.reference);
+            }
+        }
     }
 }
 
@@ -91,7 +127,7 @@ pub fn forget_unfinished(store: &Store) -> images::Result<()> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     for named in store.names()? {
         let is_old = now.saturating_sub(named.added) > LONGEST_STEP.as_secs();
-        if is_internal(&named.reference) && named.reference.repository().starts_with(UNFINISHED) && is_old {
+        if is_internal(&named.reference) && is_passing(named.reference.repository()) && is_old {
             store.remove_name(&named.reference)?;
         }
     }
@@ -103,11 +139,16 @@ pub fn forget(store: &Store) -> Result<usize> {
     let mut forgotten = 0;
     for named in store.names().map_err(image_error)? {
         let repository = named.reference.repository();
-        if is_internal(&named.reference) && (repository.starts_with(PREFIX) || repository.starts_with(UNFINISHED)) {
+        if is_internal(&named.reference) && (repository.starts_with(PREFIX) || is_passing(repository)) {
             forgotten += usize::from(store.remove_name(&named.reference).map_err(image_error)?);
         }
     }
     Ok(forgotten)
+}
+
+/// Whether it ends with its build.
+fn is_passing(repository: &str) -> bool {
+    repository.starts_with(UNFINISHED) || repository.starts_with(OWN)
 }
 
 #[cfg(test)]
@@ -116,9 +157,28 @@ mod tests {
 
     #[test]
     fn parts_of_a_key_do_not_run_into_each_other() {
-        let name = |parts: &[&str]| parts.iter().fold(Key::of("run"), |key, part| key.with(part)).name().unwrap();
+        let name = |parts: &[&str]| parts.iter().fold(Key::of("run"), |key, part| key.with(part)).name(PREFIX).unwrap();
         assert_eq!(name(&["a", "b"]), name(&["a", "b"]));
         assert_ne!(name(&["a", "b"]), name(&["ab", ""]));
         assert_ne!(name(&["a", "b"]), name(&["b", "a"]));
+    }
+
+    #[test]
+    fn steps_of_a_builds_own_end_with_it_and_others_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(directory.path()).unwrap());
+        let (own, another) = (OwnSteps::new(&store).unwrap(), OwnSteps::new(&store).unwrap());
+        let writing = Writing::begin(&store).unwrap();
+        let bytes = [0; 1024];
+        let blob = Descriptor::new(images::manifest::OCI_LAYER, Digest::of(&bytes), bytes.len() as u64);
+        writing.put(&bytes[..], &blob, &tokio_util::sync::CancellationToken::new()).unwrap();
+        let names = [PREFIX, own.prefix(), another.prefix()].map(|prefix| Key::of("run").name(prefix).unwrap());
+        for name in &names {
+            keep(&writing, name, &blob).unwrap();
+        }
+        let are_there = || names.each_ref().map(|name| look_up(&store, name).unwrap().is_some());
+        assert_eq!(are_there(), [true, true, true]);
+        drop(own);
+        assert_eq!(are_there(), [true, false, true]);
     }
 }

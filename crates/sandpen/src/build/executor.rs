@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use images::dockerfile::{Dockerfile, Instruction, Scope, Step, Transfer};
 use images::layer::{LayerWriter, WrittenLayer};
 use images::{Platform, Store, Work, Writing};
-use sandbox::{Error, Result};
+use sandbox::{Error, Result, TreeName};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::accounts::Accounts;
-use super::cache::{self, Kept, Key};
+use super::cache::{self, Kept, Key, OwnSteps};
 use super::copy::{self, Archives, Copying};
 use super::plan::{Base, Plan, source_of};
 use super::source::Source;
@@ -35,6 +35,8 @@ pub struct Executor<'a> {
     images: HashMap<String, StageImage>,
     context: Option<Arc<Source>>,
     steps: Vec<StepReport>,
+    /// Where steps are kept if not for others.
+    own_steps: Option<OwnSteps>,
 }
 
 /// What a step came to.
@@ -58,6 +60,10 @@ impl<'a> Executor<'a> {
             watcher.news(News::Warning(&format!("no ARG of the Dockerfile asks for the argument {name}")));
         }
         let store = Arc::clone(&workshop.store);
+        let own_steps = match request.cache {
+            Cache::Used | Cache::Ignored => None,
+            Cache::Apart => Some(OwnSteps::new(&store)?),
+        };
         let cancel = cancel.child_token();
         let given_up = cancel.clone().drop_guard();
         let beginning = move || {
@@ -80,6 +86,7 @@ impl<'a> Executor<'a> {
             images: HashMap::new(),
             context: None,
             steps: Vec::new(),
+            own_steps,
         })
     }
 
@@ -216,7 +223,7 @@ impl<'a> Executor<'a> {
         if written.entries == 0 {
             return Ok(Outcome::NoChange);
         }
-        let name = Key::of("copy 1").with(written.key.qualified()).name()?;
+        let name = self.step_name(Key::of("copy 1").with(written.key.qualified()))?;
         if let Some(kept) = self.cached(&name)? {
             return Ok(Outcome::Layer(Box::new(kept), Made::FromCache));
         }
@@ -279,11 +286,15 @@ impl<'a> Executor<'a> {
     }
 
     /// What is kept of a step, if that is wanted.
-    pub(super) fn cached(&self, name: &sandbox::TreeName) -> Result<Option<Kept>> {
+    pub(super) fn cached(&self, name: &TreeName) -> Result<Option<Kept>> {
         match self.request.cache {
             Cache::Used => cache::look_up(self.store(), name),
-            Cache::Ignored => Ok(None),
+            Cache::Ignored | Cache::Apart => Ok(None),
         }
+    }
+
+    pub(super) fn step_name(&self, key: Key) -> Result<TreeName> {
+        key.name(self.own_steps.as_ref().map_or(cache::PREFIX, OwnSteps::prefix))
     }
 
     pub(super) fn store(&self) -> &Arc<Store> {

@@ -41,7 +41,7 @@ impl Executor<'_> {
             user,
             work_directory: image.settings.work_directory().to_owned(),
         };
-        let name = self.key(image, &run).name()?;
+        let name = self.step_name(self.key(image, &run))?;
         let (kept, made) = match self.cached(&name)? {
             Some(kept) => (kept, Made::FromCache),
             None => (self.run_anew(image, &run, &name).await?, Made::Layer),
@@ -90,8 +90,12 @@ impl Executor<'_> {
         if ended.outcome.status != ExecStatus::Exited(0) {
             return Err(self.failure(&ended));
         }
-        if self.request.cache == Cache::Ignored {
-            sandboxes.trees.drop_kept(name).await?;
+        match self.request.cache {
+            Cache::Used => {}
+            // A build may do the same twice.
+            Cache::Ignored | Cache::Apart => {
+                sandboxes.trees.drop_kept(name).await?;
+            }
         }
         sandboxes.trees.keep(&ending.id, &GuestPath::root(), name).await?;
         ending.end().await?;

@@ -10,11 +10,12 @@ use tokio_util::sync::CancellationToken;
 use tools::Progress;
 use tools::export::{Check, ExportRequest, Outcome, Report};
 
+use crate::build::RunSettings;
 use crate::cli::examples;
 use crate::commands::find;
 use crate::config::{Config, Pull};
 use crate::exit::Exit;
-use crate::export::{Exports, Fetching};
+use crate::export::{Exports, Fetching, Terms};
 use crate::signals::Signals;
 use crate::{output, wiring};
 
@@ -83,7 +84,8 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Pull::Missing => Fetching::Missing,
             Pull::Never => Fetching::Nothing,
         };
-        let exports = Exports::new(&service, config, fetching)?;
+        let terms = Terms { fetching, timeout: RunSettings::default().timeout };
+        let exports = Exports::new(&service, config, terms)?;
         let request = ExportRequest { sandbox: sandbox.id, base, check };
         let progress: Arc<dyn Progress> = Arc::new(Telling { wanted: !config.json });
         let cancel = CancellationToken::new();

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use images::difference::{self, Sides};
 use images::registry::Settings;
@@ -27,6 +28,8 @@ pub struct Verifier {
     pub store: Arc<Store>,
     /// How a base is fetched that is not here.
     pub registries: Option<Settings>,
+    /// For one command that is done again.
+    pub timeout: Duration,
 }
 
 pub enum Verified {
@@ -56,10 +59,15 @@ impl Verifier {
         let name = Name::new(&self.store)?;
         let request = BuildRequest {
             names: vec![name.reference.clone()],
-            // A step that was kept would compare equal to itself.
-            cache: Cache::Ignored,
+            // A step that was kept would compare equal to itself, and what is made here is whatever its owner wants.
+            cache: Cache::Apart,
             // No more than the sandbox had.
-            run: RunSettings { network: sandbox.network.clone(), limits: sandbox.limits, ..RunSettings::default() },
+            run: RunSettings {
+                network: sandbox.network.clone(),
+                limits: sandbox.limits,
+                timeout: self.timeout,
+                secrets: Vec::new(),
+            },
             ..BuildRequest::new(rendered.check.text(), context)
         };
         let watcher = Telling(Arc::clone(progress));
@@ -151,8 +159,13 @@ impl Name {
 
 impl Drop for Name {
     fn drop(&mut self) {
-        // What stays is small, has a name that nobody sees, and is collected with the store.
+        // What stays has a name that nobody sees, which goes a day later.
         let _ = self.store.remove_name(&self.reference);
+        // Layers are as large as people make them, and nobody pays for these.
+        let store = Arc::clone(&self.store);
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn_blocking(move || store.collect());
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy};
 
 use super::adapter::{Adapter, Callers, Parts};
 use crate::config::{Config, EngineChoice, Pull};
-use crate::export::{Exports, Fetching};
+use crate::export::{Exports, Fetching, Terms};
 use crate::pulls::Pulls;
 use crate::transfer::roots::Roots;
 use crate::wiring::{self, Outlet};
@@ -30,8 +30,11 @@ pub async fn adapter(config: &Config, outlet: &Outlet, callers: Callers) -> Resu
     };
     let service = wiring::server_service(config, outlet).await?;
     let exporter: Option<Arc<dyn Exporter>> = match config.engine {
-        // A base that is missing was fetched before, as images of sandboxes are.
-        EngineChoice::Native => Some(Arc::new(Exports::new(&service, config, Fetching::Nothing)?)),
+        EngineChoice::Native => {
+            // A base that is missing was fetched before, as images of sandboxes are.
+            let terms = Terms { fetching: Fetching::Nothing, timeout: policy.longest_timeout };
+            Some(Arc::new(Exports::new(&service, config, terms)?))
+        }
         EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => None,
     };
     Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, images, exporter, callers }))
