@@ -49,7 +49,9 @@ impl Executor<'_> {
         let (store, wanted) = (Arc::clone(self.store()), reference.clone());
         let pulling = tokio::task::spawn_blocking(move || registry::pull(&store, &wanted, &settings, &work)).await;
         let named = pulling.map_err(ended)?.map_err(crate::commands::image::image_error);
-        self.watcher.news(News::Pulled(reference));
+        if named.is_ok() {
+            self.watcher.news(News::Pulled(reference));
+        }
         named
     }
 }
