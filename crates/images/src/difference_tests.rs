@@ -6,6 +6,7 @@ use tar::{EntryType, Header};
 
 use super::*;
 use crate::digest::Digest;
+use crate::error::Error;
 use crate::manifest::{Descriptor, OCI_LAYER};
 use crate::store::Writing;
 
@@ -177,4 +178,23 @@ fn a_long_list_is_cut_and_counted() {
     let many: Vec<Put<'_>> = names.iter().map(|name| File(name, 0o644, 0, "x")).collect();
     let compared = place.compare(&[], &[&many], &[]);
     assert_eq!((compared.differences.len(), compared.more), (100, 50));
+}
+
+#[test]
+fn large_files_that_nobody_asks_for_are_passed_over() {
+    let place = Place::new();
+    let large: String = (0..400_000).map(|number| format!("{number:06}")).collect();
+    let below: &[Put<'_>] = &[File("large", 0o644, 0, &large), File("second", 0o644, 0, &large), BASE[0], BASE[1]];
+    let changed = |contents| [File("etc/name", 0o644, 0, contents)];
+    assert_eq!(place.told(&[below], &[&changed("one")], &[&changed("two")]), told("etc/name", What::Contents));
+    assert_eq!(place.told(&[below], &[&changed("one")], &[]), told("etc/name", What::Contents));
+
+    let layers = [place.layer(below)];
+    let wanted = [Origin { layer: 0, path: b"etc/name".to_vec() }].into();
+    let mut picked = Vec::new();
+    let mut take = |_: &Origin, contents: &mut dyn std::io::Read, _| {
+        contents.read_to_end(&mut picked).map(drop).map_err(Error::io("reading"))
+    };
+    pick(&place.store, &layers, &wanted, &CancellationToken::new(), &mut take).unwrap();
+    assert_eq!(picked, b"base");
 }

@@ -41,6 +41,8 @@ pub fn pick(
             if entry.header().entry_type().is_file() && wanted.contains(&origin) {
                 take(&origin, &mut entry, size)?;
             }
+            // What is passed over is contents all the same, and no part of the next header.
+            io::copy(&mut entry, &mut io::sink()).map_err(|error| meter.explain(error))?;
         }
     }
     Ok(())

@@ -227,19 +227,20 @@ impl Layer {
             }
             meter.expect_header();
             let Some(entry) = entries.next() else { return Ok(read) };
-            let entry = entry.map_err(|error| meter.explain(error))?;
-            if entry.header().entry_type() == EntryType::XGlobalHeader {
-                continue;
-            }
+            let mut entry = entry.map_err(|error| meter.explain(error))?;
             meter.expect_contents(entry.size());
-            read.add(entry, interest).map_err(|error| meter.explain(error))?;
+            if entry.header().entry_type() != EntryType::XGlobalHeader {
+                read.add(&mut entry, interest).map_err(|error| meter.explain(error))?;
+            }
+            // What is passed over is contents all the same, and no part of the next header.
+            io::copy(&mut entry, &mut io::sink()).map_err(|error| meter.explain(error))?;
             if read.entries.len() as u64 > limits.entries {
                 return Err(Error::LimitExceeded(format!("it has more than {} entries", limits.entries)));
             }
         }
     }
 
-    fn add<R: Read>(&mut self, mut entry: Entry<'_, R>, interest: Interest<'_>) -> io::Result<()> {
+    fn add<R: Read>(&mut self, entry: &mut Entry<'_, R>, interest: Interest<'_>) -> io::Result<()> {
         let path = plain(&entry.path_bytes());
         let (parent, name) = match path.iter().rposition(|byte| *byte == b'/') {
             Some(slash) => (&path[..slash], &path[slash + 1..]),
@@ -274,7 +275,7 @@ impl Layer {
                 return Ok(());
             }
             EntryType::Char | EntryType::Block | EntryType::Fifo => Kind::Special,
-            _ => Kind::File(Digest::of_reader(&mut entry)?),
+            _ => Kind::File(Digest::of_reader(entry)?),
         };
         let mode = match kind {
             Kind::Directory => mode & 0o1777,
