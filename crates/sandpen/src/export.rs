@@ -16,10 +16,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use images::Store;
 use images::difference::Kind;
-use sandbox::{Changes, Error, ErrorKind, GuestPath, History, Owner, Result, SandboxInfo, SandboxService};
+use sandbox::{Changes, Error, ErrorKind, GuestPath, History, Image, Owner, Result, SandboxInfo, SandboxService};
 use tokio_util::sync::CancellationToken;
-use tools::Progress;
 use tools::export::{Check, Export, ExportRequest, Exporter, Outcome, Report};
+use tools::{Policy, Progress};
 
 use self::base::Base;
 use self::packages::Installed;
@@ -51,6 +51,7 @@ pub struct Exports {
     /// Where what is being written lies.
     directory: PathBuf,
     verifier: Verifier,
+    bases: KnownBases,
 }
 
 /// Whether a base that is not here is fetched.
@@ -66,6 +67,24 @@ pub struct Terms {
     pub fetching: Fetching,
     /// For one command that is done again.
     pub timeout: Duration,
+    pub bases: KnownBases,
+}
+
+/// Images of the store that whoever exports may know of, besides the one that the sandbox was made from.
+#[derive(Clone, Debug)]
+pub enum KnownBases {
+    All,
+    /// Those that sandboxes may start from.
+    OfPolicy(Arc<Policy>),
+}
+
+impl KnownBases {
+    fn admits(&self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::OfPolicy(policy) => matches!(policy.image(Some(name)), Ok(Image::Named(_))),
+        }
+    }
 }
 
 /// A context on disk, until it is dropped.
@@ -83,9 +102,10 @@ impl Exports {
             Fetching::Missing => Some(image::settings(config)?),
             Fetching::Nothing => None,
         };
-        let timeout = terms.timeout;
+        let timeout = terms.timeout.min(config.quota.exec_timeout);
         let verifier = Verifier { service: service.clone(), store: Arc::clone(&store), registries, timeout };
-        Ok(Self { service: service.clone(), store, directory: config.state_dir()?.join("exports"), verifier })
+        let directory = config.state_dir()?.join("exports");
+        Ok(Self { service: service.clone(), store, directory, verifier, bases: terms.bases })
     }
 
     pub async fn write(

@@ -87,6 +87,27 @@ fn import(world: &World) {
     assert_eq!(done.code, Some(0), "{}", done.stderr);
 }
 
+/// What the operator has in store and did not open is not told, and neither is what others saved.
+#[test]
+fn a_base_that_is_not_open_is_not_looked_up() {
+    if !sandboxes_work() {
+        return;
+    }
+    let world = World::new();
+    import(&world);
+    for (arguments, is_told) in [(&[][..], false), (&["--allow-image", "tool:1"], true)] {
+        let mut client = Client::hello(&world, arguments, "2025-11-25");
+        let lab = value(&mut client, "create_sandbox", json!({}))["sandbox_id"].clone();
+        let arguments = json!({ "sandbox_id": lab, "base": "tool:1", "verify": false });
+        let report = value(&mut client, "export_dockerfile", arguments);
+        assert_eq!(report["base_digest"].is_string(), is_told, "{report}");
+        let arguments = json!({ "sandbox_id": lab, "base": "saved.sandpen.invalid/1f/lab:latest", "verify": false });
+        let refused = client.call("export_dockerfile", arguments);
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert!(refused["content"][0]["text"].as_str().unwrap().contains("on a host that cannot be"), "{refused}");
+    }
+}
+
 /// Commands of a build are root of their sandbox, with more than a client's own sandboxes ever have.
 #[test]
 fn the_sandbox_of_a_build_is_nobodys_who_asks() {

@@ -15,7 +15,7 @@ use crate::cli::examples;
 use crate::commands::find;
 use crate::config::{Config, Pull};
 use crate::exit::Exit;
-use crate::export::{Exports, Fetching, Terms};
+use crate::export::{Exports, Fetching, KnownBases, Terms};
 use crate::signals::Signals;
 use crate::{output, wiring};
 
@@ -84,7 +84,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Pull::Missing => Fetching::Missing,
             Pull::Never => Fetching::Nothing,
         };
-        let terms = Terms { fetching, timeout: RunSettings::default().timeout };
+        let terms = Terms { fetching, timeout: RunSettings::default().timeout, bases: KnownBases::All };
         let exports = Exports::new(&service, config, terms)?;
         let request = ExportRequest { sandbox: sandbox.id, base, check };
         let progress: Arc<dyn Progress> = Arc::new(Telling { wanted: !config.json });

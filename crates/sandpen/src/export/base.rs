@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use images::difference::{Interest, Kind, Tree};
-use images::{Digest, Image, ImageLayer, Named, Reference, Store};
+use images::{Digest, Image, ImageLayer, Named, Reference};
 use sandbox::{
     ByteRange, Error, Files, GuestPath, History, Image as Origin, ImageName, Owner, Result, SandboxInfo, SavedName,
 };
 use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
-use super::Exports;
 use super::context::inner;
+use super::{Exports, KnownBases};
 use crate::commands::image::{image_error, saved};
 
 /// Ids of sandboxes whose image says nothing about it.
@@ -43,6 +43,7 @@ impl Base {
         history: &History,
         asked: Option<&ImageName>,
     ) -> Result<Self> {
+        let asked = asked.map(|name| Asked::new(name, &exports.bases)).transpose()?;
         let saved = save(exports, owner, sandbox).await?;
         let store = Arc::clone(&exports.store);
         let is_on_host = saved.config.config.labels.get(BASE_LABEL).is_some_and(|base| base == "host");
@@ -50,16 +51,16 @@ impl Base {
         let known = match &origin {
             Origin::Host => None,
             Origin::Named(_) | Origin::Saved(_) | Origin::Directory(_) | Origin::Archive(_) => {
-                below(&store, &saved, &origin)?
+                below(exports, &saved, &origin)?
             }
         };
         let first_own = known.as_ref().map_or(0, |(_, layers)| *layers);
-        let reference: Reference = match (asked, &known) {
-            (Some(name), _) => name.as_str().parse().map_err(image_error)?,
-            (None, Some((named, _))) => named.reference.clone(),
+        let Asked { reference, is_known } = match (asked, &known) {
+            (Some(asked), _) => asked,
+            (None, Some((named, _))) => Asked { reference: named.reference.clone(), is_known: true },
             (None, None) => return Err(no_base(&*exports.service.files(owner, &sandbox.id)?, &origin).await),
         };
-        let named = store.find(&reference).map_err(image_error)?;
+        let named = if is_known { store.find(&reference).map_err(image_error)? } else { None };
         let environment = match &named {
             Some(named) => store.describe(&named.manifest).map_err(image_error)?.1.config.env,
             None => Vec::new(),
@@ -98,6 +99,25 @@ impl Base {
     }
 }
 
+/// An image that is to stand behind `FROM`.
+struct Asked {
+    reference: Reference,
+    /// Whether what is here of it may be looked at.
+    is_known: bool,
+}
+
+impl Asked {
+    fn new(name: &ImageName, bases: &KnownBases) -> Result<Self> {
+        let reference: Reference = name.as_str().parse().map_err(image_error)?;
+        // Those are names of our own, for what is somebody's or half done.
+        if reference.is_local() {
+            let message = format!("{} is on a host that cannot be", reference.familiar());
+            return Err(Error::invalid_input(message).with_hint("name an image that a registry has, like debian:12"));
+        }
+        Ok(Self { reference, is_known: bases.admits(name.as_str()) })
+    }
+}
+
 /// Saves it under a name that is taken away at once: the layers stay for as long as the answer is kept.
 async fn save(exports: &Exports, owner: &Owner, sandbox: &SandboxInfo) -> Result<Image> {
     let mut random = [0; 8];
@@ -113,7 +133,8 @@ async fn save(exports: &Exports, owner: &Owner, sandbox: &SandboxInfo) -> Result
 
 /// The image of the store that these layers begin with, and how many of them are its: the one that is named, or the one
 /// that has most of them.
-fn below(store: &Store, saved: &Image, origin: &Origin) -> Result<Option<(Named, usize)>> {
+fn below(exports: &Exports, saved: &Image, origin: &Origin) -> Result<Option<(Named, usize)>> {
+    let store = &exports.store;
     let own: Vec<Digest> = saved.layers.iter().map(|layer| layer.diff_id).collect();
     let count = |named: &Named| -> Option<usize> {
         let (_, config) = store.describe(&named.manifest).ok()?;
@@ -127,7 +148,8 @@ fn below(store: &Store, saved: &Image, origin: &Origin) -> Result<Option<(Named,
             return Ok(Some((named, layers)));
         }
     }
-    let others = store.names().map_err(image_error)?.into_iter().filter(|named| !named.reference.is_local());
+    let is_known = |named: &Named| !named.reference.is_local() && exports.bases.admits(&named.reference.familiar());
+    let others = store.names().map_err(image_error)?.into_iter().filter(is_known);
     let counted = others.filter_map(|named| count(&named).filter(|layers| *layers > 0).map(|layers| (named, layers)));
     Ok(counted.max_by_key(|(_, layers)| *layers))
 }

@@ -7,7 +7,7 @@ use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy};
 
 use super::adapter::{Adapter, Callers, Parts};
 use crate::config::{Config, EngineChoice, Pull};
-use crate::export::{Exports, Fetching, Terms};
+use crate::export::{Exports, Fetching, KnownBases, Terms};
 use crate::pulls::Pulls;
 use crate::transfer::roots::Roots;
 use crate::wiring::{self, Outlet};
@@ -28,14 +28,16 @@ pub async fn adapter(config: &Config, outlet: &Outlet, callers: Callers) -> Resu
         (EngineChoice::Native, Pull::Missing) => Some(Arc::new(Pulls::new(config)?)),
         (EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes, _) | (_, Pull::Never) => None,
     };
+    let policy = Arc::new(policy);
     let service = wiring::server_service(config, outlet).await?;
     let exporter: Option<Arc<dyn Exporter>> = match config.engine {
         EngineChoice::Native => {
             // A base that is missing was fetched before, as images of sandboxes are.
-            let terms = Terms { fetching: Fetching::Nothing, timeout: policy.longest_timeout };
+            let (fetching, timeout) = (Fetching::Nothing, policy.longest_timeout);
+            let terms = Terms { fetching, timeout, bases: KnownBases::OfPolicy(Arc::clone(&policy)) };
             Some(Arc::new(Exports::new(&service, config, terms)?))
         }
         EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => None,
     };
-    Ok(Adapter::new(Parts { service, catalog, policy: Arc::new(policy), host_files, images, exporter, callers }))
+    Ok(Adapter::new(Parts { service, catalog, policy, host_files, images, exporter, callers }))
 }
