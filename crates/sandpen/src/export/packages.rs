@@ -20,7 +20,9 @@ impl Installed {
     pub fn of(attachments: &[Attachment], sets: &[PackageSet]) -> (Vec<Self>, Vec<GuestPath>) {
         let (mut known, mut unknown) = (Vec::new(), Vec::new());
         for Attachment { tree, at } in attachments {
-            match sets.iter().find(|set| set.tree == *tree) {
+            let set = sets.iter().find(|set| set.tree == *tree);
+            // What a builder says is resolved may be the word of a package.
+            match set.filter(|set| set.resolved.iter().all(|package| begins_plainly(set.language, &package.name))) {
                 Some(set) => known.push(Self {
                     language: set.language,
                     at: at.clone(),
@@ -42,11 +44,11 @@ impl Installed {
         let at = self.at.to_string_lossy();
         let start: Vec<&str> = match self.language {
             PackageLanguage::Python => {
-                vec!["python3", "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--target", &at]
+                vec!["python3", "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--target", &at, "--"]
             }
             PackageLanguage::JavaScript => {
                 let above = at.strip_suffix("/node_modules").filter(|above| !above.is_empty()).unwrap_or("/");
-                vec!["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", above]
+                vec!["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", above, "--"]
             }
         };
         start.into_iter().map(str::to_owned).chain(self.pinned.iter().cloned()).collect()
@@ -66,6 +68,15 @@ impl Installed {
     }
 }
 
+/// Nothing that a tool could take for an option.
+fn begins_plainly(language: PackageLanguage, name: &str) -> bool {
+    let name = match language {
+        PackageLanguage::Python => name,
+        PackageLanguage::JavaScript => name.strip_prefix('@').unwrap_or(name),
+    };
+    name.starts_with(|first: char| first.is_ascii_alphanumeric())
+}
+
 /// Of the context, while it is checked.
 pub const DIRECTORY: &str = "packages";
 
@@ -83,11 +94,39 @@ mod tests {
         };
         assert_eq!(
             installed(PackageLanguage::Python, "six==1.17.0").command().join(" "),
-            "python3 -m pip install --no-cache-dir --no-deps --target /packages/python six==1.17.0"
+            "python3 -m pip install --no-cache-dir --no-deps --target /packages/python -- six==1.17.0"
         );
         assert_eq!(
             installed(PackageLanguage::JavaScript, "left-pad@1.3.0").command().join(" "),
-            "npm install --no-save --no-audit --no-fund --prefix / left-pad@1.3.0"
+            "npm install --no-save --no-audit --no-fund --prefix / -- left-pad@1.3.0"
         );
+    }
+
+    #[test]
+    fn no_package_is_called_like_an_option() {
+        use PackageLanguage::{JavaScript, Python};
+        let tree: sandbox::TreeName = "x/y".parse().unwrap();
+        let attachments = [Attachment { tree: tree.clone(), at: Python.place() }];
+        for (language, name, is_known) in [
+            (Python, "six", true),
+            (Python, "--index-url=http://evil", false),
+            (Python, "", false),
+            (JavaScript, "@types/node", true),
+            (JavaScript, "@--registry", false),
+            (JavaScript, "-g", false),
+        ] {
+            let package = sandbox::ResolvedPackage { name: name.to_owned(), version: "1".to_owned() };
+            let set = PackageSet {
+                tree: tree.clone(),
+                language,
+                image: "host".to_owned(),
+                requests: Vec::new(),
+                resolved: vec![package],
+                bytes: None,
+                last_used: std::time::SystemTime::UNIX_EPOCH,
+            };
+            let (known, unknown) = Installed::of(&attachments, &[set]);
+            assert_eq!((known.len(), unknown.len()), if is_known { (1, 0) } else { (0, 1) }, "{name}");
+        }
     }
 }
