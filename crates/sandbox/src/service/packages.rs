@@ -28,9 +28,8 @@ use super::core::Core;
 use crate::error::{Error, Result};
 use crate::id::Owner;
 use crate::image::Image;
-use crate::network::HostRule;
+use crate::network::{HostRule, Network};
 use crate::package::{PackageLanguage, Packages};
-use crate::path::GuestPath;
 use crate::secret::SecretName;
 use crate::spec::{ByteSize, Limits};
 use crate::tree::{KeptTrees, TreeName};
@@ -206,6 +205,12 @@ impl SandboxService {
         }
     }
 
+    /// What an installation of these packages can reach.
+    pub fn package_network(&self, packages: &Packages) -> Result<Network> {
+        let (settings, _) = self.core.package_powers()?;
+        Network::hosts(settings.host.index(packages.language())?.hosts)
+    }
+
     /// All that is kept, the one used last first.
     pub async fn package_sets(&self) -> Result<Vec<PackageSet>> {
         let trees = self.core.settings.powers.trees.clone().ok_or_else(cannot_keep)?;
@@ -321,8 +326,4 @@ impl Core {
 fn cannot_keep() -> Error {
     Error::unsupported("packages cannot be installed with this engine")
         .with_hint("use the native engine, or an image that has them")
-}
-
-fn workspace(name: &str) -> Result<GuestPath> {
-    GuestPath::resolve(&GuestPath::workspace(), name.as_bytes())
 }

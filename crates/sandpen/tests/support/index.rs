@@ -15,7 +15,7 @@ const LOGIN: &str = include_str!("login.py");
 const MAKE: &str = include_str!("index.py");
 
 pub struct Index {
-    port: u16,
+    pub port: u16,
     site: Arc<PathBuf>,
     pub paths: Arc<Mutex<Vec<String>>>,
     asked: Arc<AtomicUsize>,

@@ -7,7 +7,7 @@ use super::builder::Ran;
 use super::failure::{self, Tool};
 use super::make::{Interpreter, Lock, Trust, Work};
 use super::record::Record;
-use super::{PackageStep, ResolvedPackage, said, words, workspace};
+use super::{PackageStep, ResolvedPackage, said, words};
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::spec::Environment;
@@ -83,7 +83,6 @@ fn variables(work: &Work<'_>, headers: Option<&str>) -> Result<Environment> {
     for (name, value) in [
         ("npm_config_userconfig", "/dev/null"),
         ("npm_config_globalconfig", "/nonexistent"),
-        ("npm_config_cache", "/tmp/npm"),
         ("npm_config_audit", "false"),
         ("npm_config_fund", "false"),
         ("npm_config_update_notifier", "false"),
@@ -113,9 +112,9 @@ struct Npm {
 
 impl Npm {
     async fn run(&self, work: &Work<'_>, arguments: &[&str]) -> Result<Ran> {
-        let argv: Vec<&str> = ["npm"].iter().chain(arguments).copied().collect();
-        let directory = Some(workspace(DIRECTORY)?);
-        let ran = work.builder.try_run(&argv, &self.variables, directory, |_| {}).await?;
+        // A directory above could claim ours for a workspace, and bring settings.
+        let argv: Vec<&str> = ["npm", "--no-workspaces"].iter().chain(arguments).copied().collect();
+        let ran = work.builder.try_run(&argv, &self.variables, Some(DIRECTORY), |_| {}).await?;
         ran.ok_or_else(|| no_npm(&work.request.image))
     }
 

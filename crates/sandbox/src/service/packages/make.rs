@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use super::builder::Builder;
 use super::record::{self, Record};
-use super::{PackageSettings, PackageStep, Request, ResolvedPackage, javascript, python, workspace};
+use super::{PackageSettings, PackageStep, Request, ResolvedPackage, javascript, python};
 use crate::error::{Error, ErrorKind, Result};
 use crate::package::PackageLanguage;
 use crate::service::core::Core;
@@ -64,7 +64,7 @@ impl Work<'_> {
     /// Keep what lies in a directory of the builder.
     pub async fn keep(&self, directory: &str, tree: &TreeName) -> Result<()> {
         self.report(PackageStep::Keeping);
-        self.trees.keep(&self.builder.id, &workspace(directory)?, tree).await.map(drop)
+        self.trees.keep(&self.builder.id, &self.builder.path(directory)?, tree).await.map(drop)
     }
 
     pub fn record(&self, interpreter: Interpreter, lock: Lock, tree: TreeName) -> Record {

@@ -51,6 +51,9 @@ except Exception as error:
     print("nothing:", error)
 "#;
 
+/// Without a home, a work directory or variables that could bring modules, and without holding back what it says.
+const ALONE: &str = "-Iu";
+
 const TREE: &str = "tree";
 const REQUIREMENTS: &str = "requirements.txt";
 const LOCK: &str = "lock.txt";
@@ -93,7 +96,7 @@ impl said::Python {
 /// The interpreter that code will run in: the same that runs of this language take.
 async fn probe(work: &Work<'_>) -> Result<(String, said::Python)> {
     for python in ["python3", "python"] {
-        let argv = [python, "-c", PROBE];
+        let argv = [python, ALONE, "-c", PROBE];
         let Some(ran) = work.builder.try_run(&argv, &Environment::default(), None, |_| {}).await? else { continue };
         if let (true, Ok(said)) = (ran.is_success(), serde_json::from_str(ran.stdout.trim())) {
             return Ok((python.to_owned(), said));
@@ -167,14 +170,14 @@ impl Installer {
     async fn lock_by_pip(&self, work: &Work<'_>, trust: Trust) -> Result<Result<Lock, Ran>> {
         let directory = wheels(trust);
         work.builder.make_directory(directory).await?;
-        let mut argv = vec![self.python.as_str(), "-m", "pip", "wheel", "--wheel-dir", directory];
+        let mut argv = vec![self.python.as_str(), ALONE, "-m", "pip", "wheel", "--wheel-dir", directory];
         argv.extend(wheels_alone(trust));
         argv.extend(["--prefer-binary", "-r", REQUIREMENTS]);
         let ran = self.run(work, &argv).await?;
         if !ran.is_success() {
             return Ok(Err(ran));
         }
-        let listed = self.run(work, &[&self.python, "-c", LIST_WHEELS, directory, "wheels.json"]).await?;
+        let listed = self.run(work, &[&self.python, ALONE, "-c", LIST_WHEELS, directory, "wheels.json"]).await?;
         if !listed.is_success() {
             return Ok(Err(listed));
         }
@@ -204,7 +207,7 @@ impl Installer {
                 self.run(work, &argv).await
             }
             By::Pip => {
-                let mut argv = vec![self.python.as_str(), "-m", "pip", "install", "--no-index", "--no-deps"];
+                let mut argv = vec![self.python.as_str(), ALONE, "-m", "pip", "install", "--no-index", "--no-deps"];
                 argv.extend(["--target", TREE, "-r", LOCK]);
                 self.run(work, &argv).await
             }
@@ -219,7 +222,7 @@ impl Installer {
         };
         if let (true, Some(url)) = (failure::found_nothing(&ran), work.request.index.urls.first()) {
             let page = format!("{}/sandpen/", url.trim_end_matches('/'));
-            if let Ok(asked) = self.run(work, &[&self.python, "-c", ASK_INDEX, &page]).await {
+            if let Ok(asked) = self.run(work, &[&self.python, ALONE, "-c", ASK_INDEX, &page]).await {
                 let answer = asked.stdout.trim();
                 if !matches!(answer, "200" | "404" | "410") {
                     ran.stderr.push_str(&format!("HTTP error {answer}\n"));

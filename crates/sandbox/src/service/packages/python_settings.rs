@@ -17,7 +17,6 @@ pub(super) fn pip_variables(index: &PackageIndex) -> Result<Environment> {
         ("PIP_RETRIES", "2"),
         ("PIP_DEFAULT_TIMEOUT", "60"),
         ("PIP_ROOT_USER_ACTION", "ignore"),
-        ("PYTHONUNBUFFERED", "1"),
     ] {
         variables.insert(name, value)?;
     }
@@ -37,7 +36,6 @@ pub(super) fn uv_variables(index: &PackageIndex) -> Result<Environment> {
     let mut variables = Environment::default();
     for (name, value) in [
         ("UV_NO_CONFIG", "1"),
-        ("UV_CACHE_DIR", "/tmp/uv"),
         ("UV_PYTHON_DOWNLOADS", "never"),
         ("UV_NO_PROGRESS", "1"),
         ("UV_HTTP_TIMEOUT", "60"),
