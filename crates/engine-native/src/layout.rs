@@ -59,7 +59,7 @@ impl Shared {
     pub(crate) async fn layout(&self, spec: &SandboxSpec) -> Result<Prepared> {
         let hold = match &spec.image {
             Image::Host | Image::Directory(_) | Image::Archive(_) => None,
-            Image::Saved(name) => Some(self.hold_saved(&spec.owner, name).await?),
+            Image::Saved(name) => Some(self.hold_saved(spec.image_owner(), name).await?),
             Image::Named(name) => {
                 let (name, role, store) = (name.clone(), spec.role, self.places.images.clone());
                 Some(blocking(move || image::hold(&name, role, &store)).await?)

@@ -229,9 +229,10 @@ impl SandboxService {
         self.core.subscribe()
     }
 
-    /// The spec's owner is replaced by `owner`. When this future is dropped, the sandbox is not made, or ended.
+    /// The spec's owner is replaced by `owner`, and so is that of its image. When this future is dropped, the sandbox is not made, or ended.
     pub async fn create(&self, owner: &Owner, mut spec: SandboxSpec) -> Result<SandboxInfo> {
         spec.owner = owner.clone();
+        spec.image_owner = None;
         self.core.create(spec, Origin::Image).await
     }
 

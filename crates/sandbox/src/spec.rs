@@ -18,6 +18,8 @@ use crate::tree::Attachment;
 pub struct SandboxSpec {
     pub owner: Owner,
     pub image: Image,
+    /// Whose saved image it is, if not the owner's. For installing packages; no caller can ask for it.
+    pub image_owner: Option<Owner>,
     pub limits: Limits,
     pub network: Network,
     /// Hosts of that network which may be reached although their addresses are private, besides those that the operator
@@ -40,6 +42,7 @@ impl SandboxSpec {
         Self {
             owner,
             image: Image::Host,
+            image_owner: None,
             limits: Limits::default(),
             network: Network::None,
             private_hosts: Vec::new(),
@@ -52,6 +55,11 @@ impl SandboxSpec {
             attachments: Vec::new(),
             role: Role::Guest,
         }
+    }
+
+    /// To whom the name of a saved image means this one.
+    pub fn image_owner(&self) -> &Owner {
+        self.image_owner.as_ref().unwrap_or(&self.owner)
     }
 }
 

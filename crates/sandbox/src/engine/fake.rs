@@ -193,7 +193,7 @@ impl FakeEngine {
     fn image(&self, spec: &SandboxSpec) -> Result<Node> {
         let saved = |name: &SavedName| {
             let saved = self.shared.saved.lock().unwrap();
-            saved.get(&(spec.owner.clone(), name.clone())).map(|saved| saved.root.clone())
+            saved.get(&(spec.image_owner().clone(), name.clone())).map(|saved| saved.root.clone())
         };
         let found = match &spec.image {
             Image::Host => Some(Tree::image()),

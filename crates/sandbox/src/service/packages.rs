@@ -11,7 +11,7 @@
 //! A builder runs what the image has and, where a package has to be built, what that package brings. Neither is to be
 //! believed by others than those who asked for the very same. So a tree's name says which image it was made with and what
 //! was locked while nothing foreign had run yet; where that cannot be, it says what was asked for as well. And a builder
-//! belongs to nobody who could reach into it, except on an image of its owner's own.
+//! belongs to nobody who could reach into it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -269,16 +269,6 @@ impl Request {
         let parts = parts.chain(index.urls.iter().map(String::as_str)).chain(["scopes"]).chain(scopes);
         let key = digest(parts.chain(["requirements"]).chain(requirements));
         Ok(Self { key, owner: owner.clone(), image: image.clone(), identity, packages: packages.clone(), index })
-    }
-
-    /// Whose a builder is: see above.
-    fn builder_owner(&self, core: &Core) -> Result<Owner> {
-        match &self.image {
-            Image::Saved(_) => Ok(self.owner.clone()),
-            Image::Host | Image::Directory(_) | Image::Archive(_) | Image::Named(_) => {
-                format!("packages@{}", core.settings.instance).parse()
-            }
-        }
     }
 }
 

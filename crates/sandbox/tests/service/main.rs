@@ -9,6 +9,7 @@ mod life;
 mod network;
 mod output;
 mod overhead;
+mod packages;
 mod persistence;
 mod quotas;
 mod support;

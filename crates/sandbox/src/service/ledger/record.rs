@@ -199,6 +199,7 @@ impl Written {
             spec: SandboxSpec {
                 owner: self.owner.parse()?,
                 image: self.image.parse()?,
+                image_owner: None,
                 limits: limits.check()?,
                 network: self.network.parse()?,
                 private_hosts: Vec::new(),

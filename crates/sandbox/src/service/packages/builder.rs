@@ -61,7 +61,7 @@ impl Builder {
             return Err(Error::denied("the package index has a login, which no saved image may use")
                 .with_hint("use the image that it was saved from"));
         }
-        let owner = request.builder_owner(core)?;
+        let owner: Owner = format!("packages@{}", core.settings.instance).parse()?;
         let mut environment = Environment::default();
         // An index on this machine's loopback is to be reached through the proxy, because inside it is another loopback.
         for name in ["NO_PROXY", "no_proxy"] {
@@ -69,6 +69,7 @@ impl Builder {
         }
         let spec = SandboxSpec {
             image: request.image.clone(),
+            image_owner: Some(request.owner.clone()),
             limits: settings.limits,
             network: Network::hosts(index.hosts.iter().cloned())?,
             private_hosts: index.private_hosts.clone(),
