@@ -81,7 +81,9 @@ fn a_saved_sandbox_is_an_image_like_others() {
     let gone = world.run(&["run", "bash", "true", "--image", "saved:ready"]);
     assert_eq!(gone.code, Some(125), "{}", gone.stderr);
     world.run(&["image", "rm", "saved:ready"]).says("there is no image saved:ready here");
-    world.run(&["image", "tag", "team/ready:1", "x.invalid/y"]).says("for saved images");
+    for name in ["x.invalid/y", "saved:y", "saved:Y_", "host", "dir:y"] {
+        world.run(&["image", "tag", "team/ready:1", name]).says("not a name that an image can be given");
+    }
 }
 
 #[test]

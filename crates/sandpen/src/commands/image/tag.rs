@@ -2,7 +2,7 @@
 
 use clap::Args;
 use images::Writing;
-use sandbox::{Error, Result};
+use sandbox::Result;
 
 use super::{ImageObject, called, image_error, new_name, open_store, saved};
 use crate::config::Config;
@@ -23,10 +23,6 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
     let name = new_name(&arguments.name)?;
-    if name.is_local() {
-        return Err(Error::invalid_input("names on hosts that cannot be are for saved images")
-            .with_hint("save a sandbox under the name that you want: sandpen save ID NAME"));
-    }
     let store = open_store(config)?;
     let writing = Writing::begin(&store).map_err(image_error)?;
     let named = saved::look_up(&store, &arguments.image)?;
