@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use images::Store;
@@ -34,6 +34,7 @@ mod base;
 mod context;
 mod dockerfile;
 mod packages;
+mod passing;
 mod paths;
 mod programs;
 mod recipe;
@@ -116,6 +117,8 @@ impl Exports {
         cancel: &CancellationToken,
     ) -> Result<Written> {
         let sandbox = self.service.find(owner, request.sandbox.as_str()).await?;
+        let (store, directory) = (Arc::clone(&self.store), self.directory.clone());
+        base::blocking(move || passing::sweep(&store, &directory, SystemTime::now())).await?;
         let history = self.service.history(owner, &sandbox.id).await?;
         let changes = self.changes(owner, &sandbox).await?;
         let base = Arc::new(Base::find(self, owner, &sandbox, &history, request.base.as_ref()).await?);

@@ -11,7 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
 use super::context::inner;
-use super::{Exports, KnownBases};
+use super::{Exports, KnownBases, passing};
 use crate::commands::image::{image_error, saved};
 
 /// Ids of sandboxes whose image says nothing about it.
@@ -120,12 +120,11 @@ impl Asked {
 
 /// Saves it under a name that is taken away at once: the layers stay for as long as the answer is kept.
 async fn save(exports: &Exports, owner: &Owner, sandbox: &SandboxInfo) -> Result<Image> {
-    let mut random = [0; 8];
-    getrandom::fill(&mut random).map_err(|cause| Error::internal("there is no randomness").with_cause(cause))?;
-    let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name: SavedName = format!("export-{digits}").parse()?;
-    exports.service.save(owner, &sandbox.id, &name).await?;
+    let name: SavedName = format!("{}{}", passing::SAVED, passing::random()?).parse()?;
     let (store, reference) = (Arc::clone(&exports.store), saved::reference(owner, &name)?);
+    // Also when nobody waits for the export any more.
+    let _name = passing::Name::new(&store, reference.clone());
+    exports.service.save(owner, &sandbox.id, &name).await?;
     let held = blocking(move || store.resolve(&reference)).await;
     exports.service.forget(owner, &name).await?;
     held?.ok_or_else(|| Error::internal("a sandbox was saved and is not there"))

@@ -13,8 +13,8 @@ use tools::Progress;
 use tools::export::{Difference, Outcome, What};
 
 use super::base::{Base, blocking};
-use super::paths;
 use super::render::Rendered;
+use super::{passing, paths};
 use crate::build::{self, BuildRequest, Cache, News, RunSettings, Sandboxes, Watcher, Workshop};
 use crate::commands::image::image_error;
 
@@ -56,7 +56,8 @@ impl Verifier {
             sandboxes: Sandboxes::new(&self.service, owner),
             registries: self.registries.clone(),
         };
-        let name = Name::new(&self.store)?;
+        let reference = format!("{}/{}:latest", passing::REGISTRY, passing::random()?).parse().map_err(image_error)?;
+        let name = passing::Name::new(&self.store, reference);
         let request = BuildRequest {
             names: vec![name.reference.clone()],
             // A step that was kept would compare equal to itself, and what is made here is whatever its owner wants.
@@ -138,34 +139,6 @@ fn word(what: difference::What) -> What {
         difference::What::Target => What::Target,
         difference::What::Mode => What::Mode,
         difference::What::Owner => What::Owner,
-    }
-}
-
-/// A name for what was built, which is gone with this value: an image without one could be collected at any moment.
-struct Name {
-    store: Arc<Store>,
-    reference: Reference,
-}
-
-impl Name {
-    fn new(store: &Arc<Store>) -> Result<Self> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|cause| Error::internal("there is no randomness").with_cause(cause))?;
-        let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let reference = format!("exports.sandpen.invalid/{digits}:latest").parse().map_err(image_error)?;
-        Ok(Self { store: Arc::clone(store), reference })
-    }
-}
-
-impl Drop for Name {
-    fn drop(&mut self) {
-        // What stays has a name that nobody sees, which goes a day later.
-        let _ = self.store.remove_name(&self.reference);
-        // Layers are as large as people make them, and nobody pays for these.
-        let store = Arc::clone(&self.store);
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn_blocking(move || store.collect());
-        }
     }
 }
 

@@ -34,6 +34,12 @@ pub fn shown(reference: &Reference) -> Option<String> {
     }
 }
 
+/// What it was saved as, by whomever.
+pub fn name(reference: &Reference) -> Option<&str> {
+    let (_, name) = reference.repository().split_once('/')?;
+    (reference.registry() == SAVED).then_some(name)
+}
+
 /// An owner's name may have any characters, and may be told to nobody.
 fn space(owner: &Owner) -> String {
     Digest::of(owner.as_str().as_bytes()).digits()[..32].to_owned()
