@@ -26,6 +26,9 @@ impl ImagePattern {
         if !self.is_prefix {
             return name.as_str() == self.text;
         }
+        if is_internal(name) {
+            return false;
+        }
         let Some(rest) = name.as_str().strip_prefix(&self.text) else { return false };
         // A digest is an image of its own, whatever tag stands before it.
         self.text.is_empty() || self.text.ends_with('/') || !rest.contains(['/', '@'])
@@ -118,6 +121,13 @@ fn is_place(text: &str) -> bool {
     text.starts_with("dir:") || text.starts_with("tar:")
 }
 
+/// Whether it is under a name that only this program gives: what others saved, and steps of builds.
+fn is_internal(name: &ImageName) -> bool {
+    let Some((host, _)) = name.as_str().split_once('/') else { return false };
+    let host = host.split_once(':').map_or(host, |(host, _)| host).to_ascii_lowercase();
+    host == "invalid" || host.ends_with(".invalid")
+}
+
 fn no_name(policy: &Policy) -> Error {
     Error::invalid_input("an image is asked for by its name").with_hint(allowed(policy))
 }
@@ -156,7 +166,12 @@ mod tests {
                 &["ghcr.io/owner/a:1", "ghcr.io/owner/a/b@sha256:00"],
                 &["ghcr.io/owner2/a", "owner/a"],
             ),
-            ("*", &["debian", "ghcr.io/a/b:1"], &[]),
+            (
+                "*",
+                &["debian", "ghcr.io/a/b:1", "invalid:1", "a/b.invalid/c"],
+                &["saved.sandpen.invalid/1f/lab:latest", "Trees.Sandpen.INVALID:80/build/1f", "invalid/a"],
+            ),
+            ("saved*", &["saved-things"], &["saved.sandpen.invalid/1f/lab"]),
         ] {
             let pattern: ImagePattern = pattern.parse().unwrap();
             let covers = |name: &&&str| pattern.covers(&name.parse().unwrap());
