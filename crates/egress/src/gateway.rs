@@ -97,9 +97,10 @@ impl Gateway {
     }
 
     /// A secret of this process itself, such as the login of a package index. Whoever knows its name can grant it, so the
-    /// name must be one that no person could have meant. One that had it before is replaced.
+    /// name must be one that no person could have meant. One that had it before is replaced. It is put in for reading alone:
+    /// what runs while packages are installed must not publish any.
     pub fn entrust(&self, secret: Secret) {
-        self.entrusted.lock().unwrap_or_else(PoisonError::into_inner).insert(secret);
+        self.entrusted.lock().unwrap_or_else(PoisonError::into_inner).insert(secret.for_reading());
     }
 
     /// Check a grant and make what the sandbox needs. With a keepsake, the same as before.

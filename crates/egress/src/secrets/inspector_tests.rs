@@ -6,6 +6,7 @@ use sandbox::Denial;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::stand_in::{Sandbox, StandIn};
+use super::super::{Secret, SecretValue, Vault};
 use crate::inspect::{Inspect, Unreached};
 
 const HOST: &str = "api.example.com";
@@ -45,6 +46,30 @@ async fn the_host_gets_the_value_and_the_sandbox_the_placeholder() {
     assert!(!seen.text().contains(&STANDARD.encode(format!("user:{VALUE}"))[10..]), "{}", seen.text());
     drop(client);
     assert_eq!(sandbox.told().await, ["KEY"]);
+}
+
+#[tokio::test]
+async fn a_secret_for_reading_goes_with_no_other_request() {
+    let host = StandIn::new(&[HOST]).await;
+    let header = Some("Authorization: Bearer {}".parse().unwrap());
+    let value = SecretValue::new("canary-value").unwrap();
+    let secret = Secret::new("KEY".parse().unwrap(), value, vec![HOST.parse().unwrap()], header).unwrap();
+    let mut vault = Vault::default();
+    vault.insert(secret.for_reading());
+    let sandbox = Sandbox::with_vault(&host, vault, std::slice::from_ref(&host.root));
+    let mut client = sandbox.encrypted(HOST, 443, HOST).await.unwrap();
+    for method in ["PUT", "POST", "DELETE", "PATCH", "OPTIONS", "get"] {
+        let seen = client.send(to(method, "/mirror"), "").await;
+        assert_eq!(seen.status, StatusCode::METHOD_NOT_ALLOWED, "{method}");
+        assert!(seen.text().contains("GET and HEAD alone"), "{}", seen.text());
+    }
+    let seen = client.send(to("GET", "/mirror").header("X-HTTP-Method-Override", "PUT"), "").await;
+    assert_eq!(seen.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert!(host.got.lock().unwrap().is_empty());
+    for method in ["GET", "HEAD"] {
+        assert_eq!(client.send(to(method, "/mirror"), "").await.status, StatusCode::OK, "{method}");
+        assert_eq!(host.last().headers["authorization"], "Bearer canary-value");
+    }
 }
 
 #[tokio::test]

@@ -111,6 +111,7 @@ impl Passage {
     async fn pass_on(&self, request: Request<Body>) -> Result<Response<Body>, Trouble> {
         let (mut head, body) = request.into_parts();
         check(&mut head, &self.target)?;
+        self.filling.admit(&head)?;
         let asked = head.method.clone();
         let mut line = self.line.lock().await;
         // No value is put into anything before the host has shown who it is.

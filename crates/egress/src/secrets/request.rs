@@ -16,7 +16,7 @@ use super::keepsake::Placeholder;
 use super::refusal::Refusal;
 use super::replace::{Patterns, Replacer};
 use super::spelling::Spelling;
-use super::vault::Secret;
+use super::vault::{Purpose, Secret};
 
 /// Where a request goes, as the sandbox's connection says and not as the request does.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,6 +61,8 @@ impl Target {
 #[derive(Debug, Default)]
 pub(super) struct Filling {
     names: Vec<SecretName>,
+    /// One of them is for nothing else.
+    only_reading: bool,
     plain: Arc<Patterns>,
     percent: Arc<Patterns>,
     json: Arc<Patterns>,
@@ -70,7 +72,7 @@ pub(super) struct Filling {
 impl Filling {
     pub fn new<'a>(secrets: impl IntoIterator<Item = (&'a Secret, &'a Placeholder)>) -> Self {
         let (mut plain, mut percent, mut json) = <(Patterns, Patterns, Patterns)>::default();
-        let (mut names, mut headers) = (Vec::new(), Vec::new());
+        let (mut names, mut headers, mut only_reading) = (Vec::new(), Vec::new(), false);
         for (secret, placeholder) in secrets {
             let value = secret.value().expose();
             let look_for = || vec![Spelling::plain(placeholder.as_str())];
@@ -79,8 +81,9 @@ impl Filling {
             json.add(look_for(), json_escaped(value).into());
             headers.extend(secret.filled_header().map(|(name, value)| (number, name.clone(), value.clone())));
             names.push(secret.name().clone());
+            only_reading |= secret.purpose() == Purpose::Reading;
         }
-        Self { names, plain: plain.into(), percent: percent.into(), json: json.into(), headers }
+        Self { names, only_reading, plain: plain.into(), percent: percent.into(), json: json.into(), headers }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -89,6 +92,17 @@ impl Filling {
 
     pub fn name(&self, number: usize) -> &SecretName {
         &self.names[number]
+    }
+
+    /// Whether a request is one that the secrets are for.
+    pub fn admit(&self, head: &Parts) -> Result<(), Refusal> {
+        let reads = matches!(head.method, Method::GET | Method::HEAD);
+        // Some servers take these for the method.
+        let pretends = ["x-http-method-override", "x-http-method", "x-method-override"];
+        if !self.only_reading || (reads && !pretends.iter().any(|name| head.headers.contains_key(*name))) {
+            return Ok(());
+        }
+        Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "the login of this host is for reading: GET and HEAD alone"))
     }
 
     /// How values are spelled in a body with these headers; `None` if nothing can be put into it.

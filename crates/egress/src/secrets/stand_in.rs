@@ -201,8 +201,12 @@ impl Sandbox {
             let value = SecretValue::new(*value).unwrap();
             vault.insert(Secret::new(name.parse().unwrap(), value, vec![host.parse().unwrap()], header).unwrap());
         }
+        Self::with_vault(host, vault, roots)
+    }
+
+    pub fn with_vault(host: &StandIn, vault: Vault, roots: &[CertificateDer<'static>]) -> Self {
         let id: SandboxId = "sb-7k2m9x4bqhtw3ecd".parse().unwrap();
-        let names: BTreeSet<SecretName> = secrets.iter().map(|(name, ..)| name.parse().unwrap()).collect();
+        let names: BTreeSet<SecretName> = vault.iter().map(|secret| secret.name().clone()).collect();
         let grant = Grant {
             id: id.clone(),
             owner: Owner::local(),

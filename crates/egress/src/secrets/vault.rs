@@ -16,6 +16,15 @@ pub struct Secret {
     value: SecretValue,
     hosts: Vec<HostRule>,
     header: Option<(HeaderTemplate, HeaderValue)>,
+    purpose: Purpose,
+}
+
+/// What a value may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Anything,
+    /// What can only be asked for, and not changed.
+    Reading,
 }
 
 impl Secret {
@@ -36,7 +45,16 @@ impl Secret {
             }
             None => None,
         };
-        Ok(Self { name, value, hosts, header })
+        Ok(Self { name, value, hosts, header, purpose: Purpose::Anything })
+    }
+
+    /// The same, for `GET` and `HEAD` alone: a sandbox that has it can ask its hosts for nothing else.
+    pub fn for_reading(self) -> Self {
+        Self { purpose: Purpose::Reading, ..self }
+    }
+
+    pub(super) fn purpose(&self) -> Purpose {
+        self.purpose
     }
 
     pub fn name(&self) -> &SecretName {

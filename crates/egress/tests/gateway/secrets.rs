@@ -24,11 +24,15 @@ struct Lab {
     proxy: std::net::SocketAddr,
 }
 
-fn with_secret(hosts: &str) -> GatewaySettings {
-    let mut vault = Vault::default();
+fn secret(hosts: &str) -> Secret {
     let (name, value) = ("KEY".parse().unwrap(), SecretValue::new(VALUE).unwrap());
     let header = Some("X-Key: {}".parse().unwrap());
-    vault.insert(Secret::new(name, value, vec![hosts.parse().unwrap()], header).unwrap());
+    Secret::new(name, value, vec![hosts.parse().unwrap()], header).unwrap()
+}
+
+fn with_secret(hosts: &str) -> GatewaySettings {
+    let mut vault = Vault::default();
+    vault.insert(secret(hosts));
     GatewaySettings { secrets: SecretSource::Vault(vault), ..settings() }
 }
 
@@ -43,7 +47,10 @@ fn grant(network: &str, secret: &str) -> Grant {
 }
 
 fn open(settings: GatewaySettings) -> Lab {
-    let gateway = Arc::new(Gateway::new(settings));
+    open_at(&Arc::new(Gateway::new(settings)))
+}
+
+fn open_at(gateway: &Arc<Gateway>) -> Lab {
     let pass = gateway.prepare(grant("localhost:*", "KEY"), None).unwrap();
     let streams = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let names = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -100,14 +107,36 @@ async fn without_masking_the_value_would_come_back() {
 
 #[tokio::test]
 async fn a_host_that_nobody_vouches_for_gets_nothing() {
-    let port = serve(|mut stream| async move {
-        let mut first = [0; 1024];
-        // It answers the greeting with what is no certificate.
-        let _ = stream.read(&mut first).await;
-        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
-    })
-    .await;
+    let port = serve(shows_nothing).await;
     let lab = open(with_secret("localhost:*"));
+    let answer = ask_encrypted(&lab, "GET", port).await;
+    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("nothing was sent"), "{answer}");
+}
+
+#[tokio::test]
+async fn what_is_entrusted_is_for_reading_alone() {
+    let gateway = Arc::new(Gateway::new(settings()));
+    gateway.entrust(secret("localhost:*"));
+    let lab = open_at(&gateway);
+    let port = serve(shows_nothing).await;
+    for method in ["PUT", "POST", "DELETE"] {
+        let answer = ask_encrypted(&lab, method, port).await;
+        assert!(answer.starts_with("HTTP/1.1 405") && answer.contains("for reading"), "{answer}");
+    }
+    // This one was on its way.
+    let answer = ask_encrypted(&lab, "GET", port).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+}
+
+/// Answers a greeting with what is no certificate.
+async fn shows_nothing(mut stream: TcpStream) {
+    let mut first = [0; 1024];
+    let _ = stream.read(&mut first).await;
+    let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+}
+
+/// What comes back to a program that believes what the files of its sandbox say.
+async fn ask_encrypted(lab: &Lab, method: &str, port: u16) -> String {
     let mut roots = RootCertStore::empty();
     let bundle = lab.pass.environment.get("SSL_CERT_FILE").unwrap();
     let file = lab.pass.files.iter().find(|file| file.path.to_string_lossy() == bundle).unwrap();
@@ -120,12 +149,11 @@ async fn a_host_that_nobody_vouches_for_gets_nothing() {
     let tunnel = connect(lab.proxy, &format!("localhost:{port}")).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     let mut stream = soon(TlsConnector::from(Arc::new(config)).connect(name, tunnel)).await.unwrap();
-    let request = format!("GET / HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
+    let request = format!("{method} / HTTP/1.1\r\nHost: localhost:{port}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = Vec::new();
     soon(stream.read_to_end(&mut answer)).await.unwrap();
-    let answer = String::from_utf8(answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 502") && answer.contains("nothing was sent"), "{answer}");
+    String::from_utf8(answer).unwrap()
 }
 
 #[tokio::test]
