@@ -34,7 +34,7 @@ pub async fn provide(call: &Call, image: &Image, wanted: &[Packages]) -> Result<
         () = call.cancelled.cancelled() => Err(Error::unavailable("the request was cancelled")),
         () = tokio::time::sleep(call.policy.wait) => {
             Err(Error::unavailable("the packages are being installed, which takes a while")
-                .with_hint("make the same call again: they are installed on meanwhile"))
+                .with_hint("make the same call again: what has begun goes on meanwhile"))
         }
     }
 }

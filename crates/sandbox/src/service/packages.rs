@@ -15,10 +15,11 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 pub use self::prepared::{Prepared, ResolvedPackage};
 pub(super) use self::record::digest;
@@ -44,6 +45,9 @@ mod python_settings;
 mod record;
 mod said;
 mod words;
+
+/// Installations of one owner that have not begun.
+const MOST_WAITING: usize = 4;
 
 /// How packages are installed. Decided once by a process that allows it.
 #[derive(Clone)]
@@ -149,11 +153,14 @@ pub struct PackageSet {
 /// Installations under way, and what is known of finished ones.
 pub(super) struct Installations {
     records: Records,
-    places: Arc<Semaphore>,
+    places: Semaphore,
     under_way: Mutex<HashMap<String, Arc<Installation>>>,
 }
 
 struct Installation {
+    /// Who asked first.
+    owner: Owner,
+    /// Whoever waits for the installation listens.
     step: watch::Sender<PackageStep>,
     end: watch::Sender<Option<Result<Record, Arc<Error>>>>,
 }
@@ -162,7 +169,7 @@ impl Installations {
     pub fn new(state_dir: &std::path::Path, settings: Option<&PackageSettings>) -> Self {
         Self {
             records: Records::new(state_dir),
-            places: Arc::new(Semaphore::new(settings.map_or(1, |settings| settings.at_once.max(1)))),
+            places: Semaphore::new(settings.map_or(1, |settings| settings.at_once.max(1))),
             under_way: Mutex::default(),
         }
     }
@@ -170,7 +177,7 @@ impl Installations {
 
 impl SandboxService {
     /// See to it that these packages are there for sandboxes of an image, which must be there itself. The first request
-    /// installs; `progress` hears how far it is. An installation goes on when its callers go away.
+    /// installs; `progress` hears how far it is. An installation that has begun goes on when its callers go away.
     pub async fn prepare_packages(
         &self,
         owner: &Owner,
@@ -184,8 +191,8 @@ impl SandboxService {
         if let Some(record) = core.known(&request.key, &*trees).await? {
             return Ok(record.prepared());
         }
-        let installation = core.install(request, settings, trees);
-        let (mut steps, mut ends) = (installation.step.subscribe(), installation.end.subscribe());
+        let (installation, mut steps) = core.install(request, settings, trees)?;
+        let mut ends = installation.end.subscribe();
         steps.mark_changed();
         loop {
             tokio::select! {
@@ -288,28 +295,59 @@ impl Core {
         Ok(Some(record))
     }
 
-    /// The installation that is under way for the same request, or a new one.
+    /// The installation that is under way for the same request, or a new one; and how far it is.
     fn install(
         self: &Arc<Self>,
         request: Request,
         settings: PackageSettings,
         trees: Arc<dyn KeptTrees>,
-    ) -> Arc<Installation> {
+    ) -> Result<(Arc<Installation>, watch::Receiver<PackageStep>)> {
         let mut under_way = self.packages.under_way.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(installation) = under_way.get(&request.key) {
-            return Arc::clone(installation);
+            return Ok((Arc::clone(installation), installation.step.subscribe()));
         }
-        let installation =
-            Arc::new(Installation { step: watch::Sender::new(PackageStep::Waiting), end: watch::Sender::new(None) });
+        let waiting = under_way.values().filter(|one| one.owner == request.owner && one.is_waiting()).count();
+        if waiting >= MOST_WAITING {
+            return Err(Error::limit_exceeded(format!("{waiting} installations of packages wait already"))
+                .with_hint("ask again when one of them has begun, or ask for all packages at once"));
+        }
+        let (step, steps) = watch::channel(PackageStep::Waiting);
+        let installation = Arc::new(Installation { owner: request.owner.clone(), step, end: watch::Sender::new(None) });
         under_way.insert(request.key.clone(), Arc::clone(&installation));
         let (core, ours) = (Arc::clone(self), Arc::clone(&installation));
         tokio::spawn(async move {
             let key = request.key.clone();
+            let Some(_place) = core.place(&key, &ours).await else { return };
             let made = core.make_packages(request, &settings, trees, &ours.step).await;
             core.packages.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
             ours.end.send_replace(Some(made.map_err(Arc::new)));
         });
-        installation
+        Ok((installation, steps))
+    }
+
+    /// Its turn among all others, or `None` when nobody waits for it any more.
+    async fn place(&self, key: &str, installation: &Installation) -> Option<SemaphorePermit<'_>> {
+        let mut place = pin!(self.packages.places.acquire());
+        loop {
+            tokio::select! {
+                biased;
+                () = installation.step.closed() => {
+                    let mut under_way = self.packages.under_way.lock().unwrap_or_else(PoisonError::into_inner);
+                    // Others come only with the lock held.
+                    if installation.step.receiver_count() == 0 {
+                        under_way.remove(key);
+                        return None;
+                    }
+                }
+                Ok(place) = &mut place => return Some(place),
+            }
+        }
+    }
+}
+
+impl Installation {
+    fn is_waiting(&self) -> bool {
+        *self.step.borrow() == PackageStep::Waiting
     }
 }
 

@@ -1,4 +1,4 @@
-//! Installing packages: whose the builders are.
+//! Installing packages: whose the builders are, and how many may wait.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use sandbox::{
     SandboxService,
 };
 
-use crate::support::{World, create, owner, seconds, settle, spec};
+use crate::support::{World, create, kind, owner, seconds, settle, spec};
 
 /// A machine with an index. The images of the fake host have no Python, so that nothing is ever installed from it.
 struct Machine;
@@ -56,4 +56,37 @@ async fn a_builder_is_in_nobodys_reach_whatever_its_image() {
         let error = installing.await.unwrap().unwrap_err();
         assert!(error.to_string().contains("no Python"), "{error}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_wait_and_only_as_long_as_somebody_waits_for_them() {
+    let world = World::new();
+    let service = process(&world).await;
+    world.host.delay(Operation::Start, seconds(60));
+    let ask = async |number: usize| {
+        let service = service.clone();
+        let asking = tokio::spawn(async move { prepare(&service, &Image::Host, &format!("package-{number}")).await });
+        settle().await;
+        asking
+    };
+    let mut asking = Vec::new();
+    for number in 0..6 {
+        asking.push(ask(number).await);
+    }
+    // Two have begun.
+    assert_eq!(world.host.existing().len(), 2);
+    let error = ask(6).await.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
+    // Whoever asks for the same only listens.
+    let listening = ask(5).await;
+    for left in [0, 3, 4, 5] {
+        asking[left].abort();
+    }
+    settle().await;
+    assert_eq!(kind(listening.await.unwrap()), ErrorKind::Unsupported);
+    // What had begun went on, and so did what somebody waited for.
+    let made = || world.host.calls(Operation::Create);
+    assert_eq!(made(), 4);
+    assert_eq!(kind(ask(3).await.await.unwrap()), ErrorKind::Unsupported);
+    assert_eq!(made(), 5);
 }

@@ -95,7 +95,6 @@ impl Core {
         trees: Arc<dyn KeptTrees>,
         step: &watch::Sender<PackageStep>,
     ) -> Result<Record> {
-        let _place = self.packages.places.acquire().await;
         let _turn = self.packages.records.turn(&request.key).await?;
         if let Some(record) = self.known(&request.key, &*trees).await? {
             return Ok(record);
