@@ -50,7 +50,7 @@ async fn a_builder_is_in_nobodys_reach_whatever_its_image() {
         let existing = world.host.existing();
         let builder = existing.iter().find(|id| **id != info.id).expect("a builder is at work");
         let listed: Vec<_> = service.list(&owner()).await.unwrap().into_iter().map(|one| one.id).collect();
-        assert_eq!(listed, [info.id.clone()]);
+        assert_eq!(listed, std::slice::from_ref(&info.id));
         let reached = service.files(&owner(), builder).err().map(|error| error.kind());
         assert_eq!(reached, Some(ErrorKind::NotFound));
         let error = installing.await.unwrap().unwrap_err();
@@ -63,22 +63,22 @@ async fn few_wait_and_only_as_long_as_somebody_waits_for_them() {
     let world = World::new();
     let service = process(&world).await;
     world.host.delay(Operation::Start, seconds(60));
-    let ask = async |number: usize| {
+    let ask = |number: usize| {
         let service = service.clone();
-        let asking = tokio::spawn(async move { prepare(&service, &Image::Host, &format!("package-{number}")).await });
-        settle().await;
-        asking
+        tokio::spawn(async move { prepare(&service, &Image::Host, &format!("package-{number}")).await })
     };
     let mut asking = Vec::new();
     for number in 0..6 {
-        asking.push(ask(number).await);
+        asking.push(ask(number));
+        settle().await;
     }
     // Two have begun.
     assert_eq!(world.host.existing().len(), 2);
-    let error = ask(6).await.await.unwrap().unwrap_err();
+    let error = ask(6).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
     // Whoever asks for the same only listens.
-    let listening = ask(5).await;
+    let listening = ask(5);
+    settle().await;
     for left in [0, 3, 4, 5] {
         asking[left].abort();
     }
@@ -87,6 +87,6 @@ async fn few_wait_and_only_as_long_as_somebody_waits_for_them() {
     // What had begun went on, and so did what somebody waited for.
     let made = || world.host.calls(Operation::Create);
     assert_eq!(made(), 4);
-    assert_eq!(kind(ask(3).await.await.unwrap()), ErrorKind::Unsupported);
+    assert_eq!(kind(ask(3).await.unwrap()), ErrorKind::Unsupported);
     assert_eq!(made(), 5);
 }
