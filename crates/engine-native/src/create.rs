@@ -1,7 +1,7 @@
 //! Making a sandbox, and finding one again that another process made.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -226,6 +226,7 @@ impl Shared {
         let read = || record::read_both(&self.places.records, id).map_err(unreadable);
         loop {
             let Some((description, successor)) = read()? else { return Ok(None) };
+            let listening = sockets(&description, successor.as_ref());
             if let Some(successor) = successor
                 && let Some(live) = self.find(&successor).await
                 && matches!(live.ask(&ToInit::Stay).await, Ok(FromInit::Staying))
@@ -243,7 +244,7 @@ impl Shared {
                 return Ok(Some(live));
             }
             // Somebody may have put another in its place while we waited for it.
-            if read()?.is_some_and(|(found, _)| found.socket != description.socket) {
+            if read()?.is_some_and(|(found, successor)| sockets(&found, successor.as_ref()) != listening) {
                 continue;
             }
             let socket = description.socket.clone().unwrap_or_default();
@@ -270,6 +271,11 @@ impl Shared {
             _ => None,
         }
     }
+}
+
+/// Where a sandbox is reached, and where its successor is.
+fn sockets(description: &Description, successor: Option<&Description>) -> [Option<PathBuf>; 2] {
+    [description.socket.clone(), successor.and_then(|successor| successor.socket.clone())]
 }
 
 pub(crate) fn unavailable(cause: std::io::Error) -> Error {

@@ -247,11 +247,18 @@ impl Shared {
     /// Whether another process has put a successor in its place.
     fn has_moved(&self, live: &Live) -> bool {
         let ours = &live.description.socket;
-        let recorded = ours.as_ref().and_then(|_| record::read_both(&self.places.records, live.id()).ok()?);
-        // While one is put in the place of another the record has both.
-        recorded.is_some_and(|(found, successor)| {
-            found.socket != *ours || successor.is_some_and(|successor| successor.socket != *ours)
-        })
+        if ours.is_none() {
+            return false;
+        }
+        match record::read_both(&self.places.records, live.id()) {
+            // While one is put in the place of another the record has both.
+            Ok(Some((found, successor))) => {
+                found.socket != *ours || successor.is_some_and(|successor| successor.socket != *ours)
+            }
+            Ok(None) => false,
+            // What cannot be read is no reason to remove anything.
+            Err(_) => true,
+        }
     }
 
     fn drop_known(&self, live: &Arc<Live>) {

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sandbox::{ByteSize, Environment, GuestPath, Limits, Network, Persistence, Role, SandboxId};
@@ -16,6 +17,8 @@ use crate::live::Description;
 use crate::skeleton::RootLayout;
 
 const VERSION: u32 = 1;
+
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -117,7 +120,9 @@ fn write_with(directory: &Path, description: &Description, successor: Option<Suc
         successor,
     };
     let target = path(directory, &description.id);
-    let unfinished = target.with_extension("new");
+    // Two processes may write the same record at once, each a whole one.
+    let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+    let unfinished = target.with_extension(format!("{}-{number}.new", std::process::id()));
     // What the gateway keeps there is for nobody else.
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
     file.write_all(&serde_json::to_vec_pretty(&record).map_err(io::Error::other)?)?;
@@ -211,6 +216,12 @@ pub fn all(directory: &Path) -> io::Result<Vec<SandboxId>> {
 }
 
 pub fn remove(directory: &Path, id: &SandboxId) -> io::Result<()> {
+    let begun = format!("{id}.");
+    for entry in fs::read_dir(directory)?.flatten() {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(&begun) && name.ends_with(".new")) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
     match fs::remove_file(path(directory, id)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
