@@ -102,7 +102,8 @@ async fn leaks_of(lab: &Lab, before: &Census) -> Vec<String> {
             .into_iter()
             // The runtime of this program starts threads and opens descriptors as it needs them; prepared roots are kept.
             .filter(|leak| !leak.starts_with("threads") && !leak.starts_with("descriptors:"))
-            .filter(|leak| !["/skeletons/", "/images", "/host/"].iter().any(|kept| leak.contains(kept)))
+            .filter(|leak| !["/skeletons/", "/images/", "/host/"].iter().any(|kept| leak.contains(kept)))
+            .filter(|leak| !leak.ends_with("/images"))
             .collect();
         if leaks.is_empty() || started.elapsed() > Duration::from_secs(5) {
             return leaks;
