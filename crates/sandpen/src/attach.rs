@@ -1,10 +1,10 @@
 //! A running command and the person in front of it: our streams are its streams, our signals are its signals.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::time::Duration;
 
-use sandbox::{Captured, ExecOutcome, Execution, ExecutionControl, OutputCaps, Result, Signal};
+use sandbox::{CappedOutput, Captured, ExecOutcome, Execution, ExecutionControl, OutputCaps, Result, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{MissedTickBehavior, interval};
 use tools::network;
@@ -18,6 +18,7 @@ use crate::terminal::{self, RawTerminal};
 const SILENCE: Duration = Duration::from_millis(50);
 /// What can still be in the pipes of a command that has ended. A daemon that goes on writing is not waited for.
 const MOST_AFTER_END: u64 = 2 << 20;
+const NOT_KEPT: OutputCaps = OutputCaps { head: 0, tail: 0 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
@@ -77,7 +78,7 @@ pub async fn stream(
         Screen::Streams => None,
         Screen::Terminal => RawTerminal::enter(),
     };
-    let (out, err) = (Pump::default(), Pump { watching: true, ..Pump::default() });
+    let (out, err) = (Pump::new(NOT_KEPT), Pump::new(OutputCaps::default()));
     let printing = async { tokio::try_join!(out.copy(stdout, OurStream::stdout), err.copy(stderr, OurStream::stderr)) };
     let feeding = feed(stdin, input);
     tokio::pin!(printing, feeding);
@@ -91,7 +92,8 @@ pub async fn stream(
         if let Some((outcome, bytes_at_end)) = &end
             && (printed || out.bytes() + err.bytes() > bytes_at_end + MOST_AFTER_END)
         {
-            let value = Streamed { outcome: outcome.clone(), missed_network: err.missed_network.get() };
+            let missed_network = network::is_missed_in(&err.kept.borrow().bytes());
+            let value = Streamed { outcome: outcome.clone(), missed_network };
             return Ok(Ended { value, cut_short: obedience.cut_short });
         }
         tokio::select! {
@@ -173,17 +175,19 @@ impl<'a> Obedience<'a> {
 }
 
 /// One stream of the command on its way to one of ours.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Pump {
-    bytes: Cell<u64>,
+    kept: RefCell<CappedOutput>,
     writing: Cell<bool>,
-    watching: bool,
-    missed_network: Cell<bool>,
 }
 
 impl Pump {
+    fn new(kept: OutputCaps) -> Self {
+        Self { kept: RefCell::new(CappedOutput::new(kept)), writing: Cell::new(false) }
+    }
+
     fn bytes(&self) -> u64 {
-        self.bytes.get()
+        self.kept.borrow().total()
     }
 
     /// A slow reader of ours must not look like a silent command.
@@ -204,13 +208,10 @@ impl Pump {
             if count == 0 {
                 return Ok(());
             }
-            if self.watching && !self.missed_network.get() {
-                self.missed_network.set(network::is_missed_in(&buffer[..count]));
-            }
             self.writing.set(true);
             to.write_all(&buffer[..count]).await?;
             self.writing.set(false);
-            self.bytes.set(self.bytes.get() + count as u64);
+            self.kept.borrow_mut().push(&buffer[..count]);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sandbox::{ExecOutcome, Execution, Result};
+use sandbox::{CappedOutput, ExecOutcome, Execution, OutputCaps, Result};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, sleep_until};
 
@@ -11,8 +11,8 @@ use super::{News, Watcher};
 /// How long output is read after the command has ended: a daemon that it left behind may hold its pipe open for ever.
 const AFTER_END: Duration = Duration::from_millis(500);
 
-/// What is kept of the end.
-const KEPT: usize = 4096;
+/// Of what the command wrote to each stream.
+const KEPT: OutputCaps = OutputCaps { head: 16 * 1024, tail: 16 * 1024 };
 
 /// Of a line that becomes part of a message.
 const LONGEST_LINE: usize = 200;
@@ -20,29 +20,19 @@ const LONGEST_LINE: usize = 200;
 #[derive(Debug)]
 pub struct Ended {
     pub outcome: ExecOutcome,
-    /// Whether it said that it misses a network.
-    pub missed_network: bool,
-    stdout: Tail,
-    stderr: Tail,
+    stdout: CappedOutput,
+    stderr: CappedOutput,
 }
-
-/// The end of a stream.
-#[derive(Debug, Default)]
-struct Tail(Vec<u8>);
 
 impl Ended {
     /// What it said last, unable to drive a terminal. Which stream was the last nobody can tell; complaints are on stderr.
     pub fn last_line(&self) -> Option<String> {
-        last_line(&self.stderr.0).or_else(|| last_line(&self.stdout.0))
+        last_line(&self.stderr.bytes()).or_else(|| last_line(&self.stdout.bytes()))
     }
-}
 
-impl Tail {
-    fn push(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-        if self.0.len() > 2 * KEPT {
-            self.0.drain(..self.0.len() - KEPT);
-        }
+    /// Whether it said that it misses a network.
+    pub fn missed_network(&self) -> bool {
+        tools::network::is_missed_in(&self.stderr.bytes())
     }
 }
 
@@ -51,7 +41,7 @@ pub async fn follow(execution: Execution, watcher: &dyn Watcher) -> Result<Ended
     drop(stdin);
     let (mut out, mut err) = (vec![0; 32 * 1024], vec![0; 32 * 1024]);
     let (mut out_open, mut err_open) = (true, true);
-    let (mut out_tail, mut err_tail, mut missed_network) = (Tail::default(), Tail::default(), false);
+    let (mut out_kept, mut err_kept) = (CappedOutput::new(KEPT), CappedOutput::new(KEPT));
     let mut end: Option<(ExecOutcome, Instant)> = None;
     loop {
         let deadline = end.as_ref().map(|(_, deadline)| *deadline);
@@ -59,18 +49,17 @@ pub async fn follow(execution: Execution, watcher: &dyn Watcher) -> Result<Ended
             && !out_open
             && !err_open
         {
-            return Ok(Ended { outcome: outcome.clone(), missed_network, stdout: out_tail, stderr: err_tail });
+            return Ok(Ended { outcome: outcome.clone(), stdout: out_kept, stderr: err_kept });
         }
         tokio::select! {
             count = read(&mut stdout, &mut out), if out_open => {
                 out_open = count > 0;
-                out_tail.push(&out[..count]);
+                out_kept.push(&out[..count]);
                 watcher.news(News::Output(&out[..count]));
             }
             count = read(&mut stderr, &mut err), if err_open => {
                 err_open = count > 0;
-                missed_network |= tools::network::is_missed_in(&err[..count]);
-                err_tail.push(&err[..count]);
+                err_kept.push(&err[..count]);
                 watcher.news(News::Output(&err[..count]));
             }
             outcome = control.wait(), if end.is_none() => end = Some((outcome?, Instant::now() + AFTER_END)),

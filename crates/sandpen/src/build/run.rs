@@ -148,7 +148,7 @@ impl Executor<'_> {
             ExecStatus::Cancelled | ExecStatus::Killed => (ErrorKind::Unavailable, "RUN was stopped".to_owned(), None),
         };
         let refused = tools::network::refusals(&ended.outcome.network);
-        if hint.is_none() && ended.missed_network && settings.network.is_none() {
+        if hint.is_none() && settings.network.is_none() && ended.missed_network() {
             hint = Some("it has no network: give it one with --network HOST for what it needs, or --network internet");
         }
         let error = Error::new(kind, format!("{what}{last}"));
