@@ -12,7 +12,7 @@ fn files_go_where_docker_puts_them() {
     place.mode("dir/sub", 0o750).mode("one", 0o755).mode("dir/a", 0o644).mode("dir/sub/b", 0o644);
     place.build(
         "FROM scratch\nCOPY one /plain\nCOPY one two /several/\nCOPY dir /contents\nCOPY dir/s* dir/a /globbed/\n\
-         WORKDIR /work/deep\nCOPY one .\nCOPY two relative/name\nADD [\"one\", \"/with space\"]\n",
+         WORKDIR /srv/deep\nCOPY one .\nCOPY two relative/name\nADD [\"one\", \"/with space\"]\n",
     );
     let tree = place.tree("made:1");
     let shown: Vec<String> = tree
@@ -33,12 +33,12 @@ fn files_go_where_docker_puts_them() {
             "d 755 0:0 several ",
             "f 755 0:0 several/one 1",
             "f 600 0:0 several/two 2",
+            "d 755 0:0 srv ",
+            "d 755 0:0 srv/deep ",
+            "f 755 0:0 srv/deep/one 1",
+            "d 755 0:0 srv/deep/relative ",
+            "f 600 0:0 srv/deep/relative/name 2",
             "f 755 0:0 with space 1",
-            "d 755 0:0 work ",
-            "d 755 0:0 work/deep ",
-            "f 755 0:0 work/deep/one 1",
-            "d 755 0:0 work/deep/relative ",
-            "f 600 0:0 work/deep/relative/name 2",
         ]
     );
 }
