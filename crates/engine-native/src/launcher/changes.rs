@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::PidfdGetfdFlags;
 use serde::{Deserialize, Serialize};
 
-use super::inherit::{layer_for, path_for};
+use super::inherit::{Owners, layer_for, path_for};
 use super::pack::{become_insider, join_user};
 use super::{FromLauncher, Helper, Launcher, failed};
 use crate::changed;
@@ -62,8 +62,9 @@ impl Launcher {
     }
 
     fn open_layers(&self, request: &LookRequest, process: &OwnedFd) -> io::Result<Layers> {
-        let frozen = (0..request.frozen).map(|index| layer_for(process, index, self.privileged));
-        let image = request.paths.iter().map(|path| path_for(process, path, self.privileged));
+        let owners = Owners::of_layers(self.privileged, request.namespaces);
+        let frozen = (0..request.frozen).map(|index| layer_for(process, index, owners));
+        let image = request.paths.iter().map(|path| path_for(process, path, owners));
         Ok(Layers { frozen: frozen.collect::<io::Result<_>>()?, image: image.collect::<io::Result<_>>()? })
     }
 }
@@ -105,7 +106,7 @@ fn tell_changes(request: &LookRequest, layers: Layers, process: &OwnedFd, pipe: 
     Ok(truncated)
 }
 
-fn directory(parent: &OwnedFd, path: &str) -> io::Result<Directory> {
+pub(super) fn directory(parent: &OwnedFd, path: &str) -> io::Result<Directory> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(Directory::from(rustix::fs::openat(parent, path, flags, Mode::empty())?))
 }

@@ -68,38 +68,70 @@ fn gone() -> io::Error {
     io::Error::from_raw_os_error(libc::ESRCH)
 }
 
-/// A frozen layer of a sandbox, for a child that joins its user namespace: one that it inherited has the owners of another.
-pub(super) fn layer_for(process: &OwnedFd, index: usize, privileged: bool) -> io::Result<OwnedFd> {
+/// A frozen layer of a sandbox, for a child that joins its user namespace. One that it inherited may have the owners of
+/// another: it is seen as the sandbox itself sees it, or not at all.
+pub(super) fn layer_for(process: &OwnedFd, index: usize, owners: Owners) -> io::Result<OwnedFd> {
     let number = INIT_FROZEN + i32::try_from(index).unwrap_or(i32::MAX - INIT_FROZEN);
     let layer = rustix::process::pidfd_getfd(process, number, PidfdGetfdFlags::empty())?;
-    if !privileged {
-        return Ok(layer);
+    match owners {
+        Owners::AsTheyAre => Ok(layer),
+        Owners::Shifted => {
+            let copy = read_only(open_tree(&layer, "", COPY | OpenTreeFlags::AT_EMPTY_PATH)?)?;
+            syscall::map_owners(copy.as_fd(), user_namespace_of(process)?.as_fd())?;
+            Ok(copy)
+        }
     }
-    let copy = open_tree(&layer, "", COPY | OpenTreeFlags::AT_EMPTY_PATH)?;
-    mapped(process, copy)
 }
 
 /// A directory of an image, for the same. An ordinary user's belong to that user, whom nobody inside is.
-pub(super) fn path_for(process: &OwnedFd, path: &Path, privileged: bool) -> io::Result<OwnedFd> {
-    if !privileged {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        return Ok(rustix::fs::open(path, flags, Mode::empty())?);
+pub(super) fn path_for(process: &OwnedFd, path: &Path, owners: Owners) -> io::Result<OwnedFd> {
+    match owners {
+        Owners::AsTheyAre => {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            Ok(rustix::fs::open(path, flags, Mode::empty())?)
+        }
+        Owners::Shifted => {
+            let tree = read_only(open_tree(CWD, path, COPY)?)?;
+            match syscall::map_owners(tree.as_fd(), user_namespace_of(process)?.as_fd()) {
+                // As when a sandbox is built: the owners are strangers then, and what is closed to those is not seen.
+                Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL | libc::EOPNOTSUPP)) => {}
+                result => result?,
+            }
+            Ok(tree)
+        }
     }
-    mapped(process, open_tree(CWD, path, COPY)?)
+}
+
+/// As whose files are seen in a user namespace that is not theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owners {
+    AsTheyAre,
+    /// As the users of that namespace who have the same numbers. Only root can do that, and only root lets sandboxes have
+    /// layers of others.
+    Shifted,
+}
+
+impl Owners {
+    /// `namespaces` are those of a sandbox that are its own.
+    pub(super) fn of_layers(privileged: bool, namespaces: u64) -> Self {
+        match privileged && namespaces & libc::CLONE_NEWUSER as u64 != 0 {
+            true => Self::Shifted,
+            false => Self::AsTheyAre,
+        }
+    }
 }
 
 const COPY: OpenTreeFlags = OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC);
 
-fn mapped(process: &OwnedFd, tree: OwnedFd) -> io::Result<OwnedFd> {
-    let namespace = std::fs::File::open(format!("/proc/{}/ns/user", pid_of(process)?))?;
-    pid_of(process)?;
+fn read_only(tree: OwnedFd) -> io::Result<OwnedFd> {
     syscall::restrict_mount(tree.as_fd(), MountAttributes { read_only: true, no_devices: true, no_exec: true })?;
-    match syscall::map_owners(tree.as_fd(), namespace.as_fd()) {
-        // As when a sandbox is built: the owners are strangers then, and what is closed to those is not seen.
-        Err(error) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL | libc::EOPNOTSUPP)) => {}
-        result => result?,
-    }
     Ok(tree)
+}
+
+fn user_namespace_of(process: &OwnedFd) -> io::Result<OwnedFd> {
+    let namespace = std::fs::File::open(format!("/proc/{}/ns/user", pid_of(process)?))?;
+    // The number may have become somebody else's before it was opened.
+    pid_of(process).map(|_| namespace.into())
 }
 
 fn extent(line: &str) -> Option<Extent> {

@@ -6,20 +6,22 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 use images::confined::{Missing, Name};
 use images::pack::{Packed, PackedOwners, Rules, Shift};
 use images::{Digest, Directory};
-use rustix::fs::{CWD, Gid, Mode, OFlags, Uid};
-use rustix::mount::{OpenTreeFlags, open_tree};
+use rustix::fs::{Gid, Mode, OFlags, Uid};
 use rustix::process::{PidfdGetfdFlags, Signal};
 use rustix::thread::ThreadNameSpaceType;
 use serde::{Deserialize, Serialize};
 
+use super::changes::directory;
+use super::inherit::{Owners, layer_for};
 use super::{FromLauncher, Helper, Launcher, failed};
 use crate::jail::Failure;
 use crate::syscall::{self, Forked};
-use crate::wire::{self, INIT_FROZEN, INIT_SCRATCH};
+use crate::wire::{self, INIT_SCRATCH};
 
 /// No part of what a sandbox makes of its image: file systems of the kernel, what process 1 keeps, and what says where one
 /// is.
@@ -82,7 +84,8 @@ impl Launcher {
                 syscall::ignore_signal(libc::SIGPIPE);
                 let kept = [&self.channel, process, pipe].map(AsRawFd::as_raw_fd);
                 syscall::close_all_but(3, &mut { kept });
-                let message = match write_layer(request, process, pipe) {
+                let shown = Owners::of_layers(self.privileged, request.namespaces);
+                let message = match write_layer(request, shown, process, pipe) {
                     Ok(packed) => FromLauncher::Packed { id, packed },
                     Err(failure) => FromLauncher::NotPacked { id, failure },
                 };
@@ -96,15 +99,20 @@ impl Launcher {
     }
 }
 
-fn write_layer(request: &PackRequest, process: &OwnedFd, pipe: &OwnedFd) -> Result<PackedTree, PackFailure> {
+fn write_layer(
+    request: &PackRequest,
+    shown: Owners,
+    process: &OwnedFd,
+    pipe: &OwnedFd,
+) -> Result<PackedTree, PackFailure> {
     let step = |name: &'static str| move |error: io::Error| PackFailure::Step(failed(name)(error));
     // The sandbox's own `/proc` does not know us.
     let own = rustix::fs::open("/proc/self", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let own = own.map_err(|error| step("join-tree")(error.into()))?;
-    let shifted = shifted_layer(request, process).map_err(step("open-tree"))?;
+    let place = Place::of(&request.tree, process, shown).map_err(step("open-tree"))?;
     join(request, process).map_err(step("join-tree"))?;
     become_insider(&own).map_err(step("join-tree"))?;
-    let tree = open(&request.tree, process, shifted)?;
+    let tree = place.open()?;
     let (without, owners): (&[&str], _) = match request.tree {
         Tree::Changes | Tree::Frozen(_) => (&WITHOUT, PackedOwners::Shifted),
         Tree::Below(_) => (&[], PackedOwners::Everybody),
@@ -115,32 +123,6 @@ fn write_layer(request: &PackRequest, process: &OwnedFd, pipe: &OwnedFd) -> Resu
     let Packed { digest, size, left_out, .. } =
         images::pack::pack(&tree, rules, writer, &Default::default()).map_err(from_images)?;
     Ok(PackedTree { digest, size, left_out })
-}
-
-/// A frozen layer may be of a sandbox with other ids, as whose it is seen by a mount of its own. Only root can make that, and
-/// only root lets sandboxes have layers of others.
-fn shifted_layer(request: &PackRequest, process: &OwnedFd) -> io::Result<Option<OwnedFd>> {
-    let Tree::Frozen(index) = request.tree else { return Ok(None) };
-    if !rustix::process::geteuid().is_root() || request.namespaces & libc::CLONE_NEWUSER as u64 == 0 {
-        return Ok(None);
-    }
-    let frozen = rustix::process::pidfd_getfd(process, INIT_FROZEN + index as i32, PidfdGetfdFlags::empty())?;
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-    let copy = open_tree(&frozen, "", flags)?;
-    let namespace = user_namespace_of(process)?;
-    syscall::map_owners(copy.as_fd(), namespace.as_fd())?;
-    Ok(Some(copy))
-}
-
-fn user_namespace_of(process: &OwnedFd) -> io::Result<OwnedFd> {
-    let find = || -> io::Result<i32> {
-        let information = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
-        let pid = information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
-        pid.filter(|pid| *pid > 0).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
-    };
-    let namespace = std::fs::File::open(format!("/proc/{}/ns/user", find()?))?;
-    // The number may have become somebody else's before it was opened.
-    find().map(|_| namespace.into())
 }
 
 fn join(request: &PackRequest, process: &OwnedFd) -> io::Result<()> {
@@ -186,32 +168,38 @@ pub(super) fn become_insider(own: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn open(tree: &Tree, process: &OwnedFd, shifted: Option<OwnedFd>) -> Result<Directory, PackFailure> {
-    let step = |error: io::Error| PackFailure::Step(failed("open-tree")(error));
-    let directory = |parent: &OwnedFd| -> io::Result<Directory> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Directory::from(rustix::fs::openat(parent, ".", flags, Mode::empty())?))
-    };
-    match tree {
-        Tree::Changes => {
-            let scratch = rustix::process::pidfd_getfd(process, INIT_SCRATCH, PidfdGetfdFlags::empty());
-            let scratch = directory(&scratch.map_err(|error| step(error.into()))?).map_err(step)?;
-            let upper = Name::new(b"upper").into_iter();
-            scratch.descend(upper, Missing::Fail).map_err(step)
-        }
-        Tree::Frozen(index) => {
-            let take = || rustix::process::pidfd_getfd(process, INIT_FROZEN + *index as i32, PidfdGetfdFlags::empty());
-            let layer = shifted.map_or_else(take, Ok).map_err(|error| step(error.into()))?;
-            directory(&layer).map_err(step)
-        }
-        Tree::Below(path) => {
-            let root = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-            let root = directory(&root.map_err(|error| step(error.into()))?).map_err(step)?;
-            let names = path.split(|byte| *byte == b'/').filter_map(Name::new);
-            root.descend(names, Missing::Fail).map_err(|error| match error.raw_os_error() {
-                Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV) => PackFailure::NoDirectory,
-                _ => step(error),
-            })
+/// Where a tree is, taken before the sandbox's namespaces are joined: what process 1 holds is not for those inside to map.
+enum Place<'a> {
+    /// In what process 1 holds, under this name.
+    Held(OwnedFd, &'static str),
+    /// At this path, as the sandbox sees it.
+    Seen(&'a [u8]),
+}
+
+impl<'a> Place<'a> {
+    fn of(tree: &'a Tree, process: &OwnedFd, shown: Owners) -> io::Result<Self> {
+        Ok(match tree {
+            Tree::Changes => {
+                let scratch = rustix::process::pidfd_getfd(process, INIT_SCRATCH, PidfdGetfdFlags::empty())?;
+                Self::Held(scratch, "upper")
+            }
+            Tree::Frozen(index) => Self::Held(layer_for(process, *index, shown)?, "."),
+            Tree::Below(path) => Self::Seen(path),
+        })
+    }
+
+    fn open(&self) -> Result<Directory, PackFailure> {
+        let step = |error: io::Error| PackFailure::Step(failed("open-tree")(error));
+        match self {
+            Self::Held(held, name) => directory(held, name).map_err(step),
+            Self::Seen(path) => {
+                let root = Directory::open(Path::new("/")).map_err(step)?;
+                let names = path.split(|byte| *byte == b'/').filter_map(Name::new);
+                root.descend(names, Missing::Fail).map_err(|error| match error.raw_os_error() {
+                    Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV) => PackFailure::NoDirectory,
+                    _ => step(error),
+                })
+            }
         }
     }
 }
