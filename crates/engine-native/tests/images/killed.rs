@@ -59,6 +59,5 @@ async fn whoever_dies_while_saving_leaves_whole_images_or_none(place: Place) {
     place.store.collect().unwrap();
     assert_eq!(place.store.size().unwrap(), 0);
     let left = |below: &str| std::fs::read_dir(place.path("state/images/v1").join(below)).unwrap().count();
-    // What had not come whole is kept for a week, as of a pull that was killed, and is in nobody's sight.
-    assert_eq!(left("blobs") + left("names") + left("trash"), 0);
+    assert_eq!(left("blobs") + left("names") + left("trash") + left("downloads"), 0);
 }

@@ -64,11 +64,16 @@ impl NewBlob {
     pub fn size(&self) -> u64 {
         self.size
     }
+
+    /// How much more may come.
+    pub(super) fn room(&self) -> u64 {
+        self.most - self.size
+    }
 }
 
 impl Write for NewBlob {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() as u64 > self.most.saturating_sub(self.size) {
+        if bytes.len() as u64 > self.room() {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {} bytes came", self.most)));
         }
         let count = self.file.write(bytes)?;
@@ -92,15 +97,27 @@ impl Writing {
     /// From here on it can be seen, by its digest.
     pub fn finish_blob(&self, blob: NewBlob) -> Result<Digest> {
         let digest = blob.hasher.finish();
+        self.publish(&blob.file, digest)?;
+        Ok(digest)
+    }
+
+    /// The same of a blob that was announced. If it is something else, nothing of it is kept.
+    pub(super) fn finish_blob_as(&self, blob: NewBlob, announced: &Descriptor) -> Result<()> {
+        if blob.size != announced.size || blob.hasher.finish() != announced.digest {
+            return Err(Error::Refused(format!("what came for {} is something else", announced.digest.qualified())));
+        }
+        self.publish(&blob.file, announced.digest)
+    }
+
+    fn publish(&self, file: &File, digest: Digest) -> Result<()> {
         let doing = || Error::io(format!("finishing {digest}"));
-        blob.file.sync_all().map_err(doing())?;
-        let anonymous = format!("/proc/self/fd/{}", blob.file.as_raw_fd());
+        file.sync_all().map_err(doing())?;
+        let anonymous = format!("/proc/self/fd/{}", file.as_raw_fd());
         let (blobs, name) = (&self.store().blobs, digest.to_string());
         match rustix::fs::linkat(CWD, &*anonymous, blobs, &*name, AtFlags::SYMLINK_FOLLOW) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(doing()(error.into())),
         }
-        rustix::fs::fsync(blobs).map_err(|error| doing()(error.into()))?;
-        Ok(digest)
+        rustix::fs::fsync(blobs).map_err(|error| doing()(error.into()))
     }
 }

@@ -1,15 +1,15 @@
 //! Adding to the store. While somebody does, nothing is collected, so what has no name yet is safe.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use rustix::fs::FlockOperation;
 use tokio_util::sync::CancellationToken;
 
 pub use super::download::Begun;
-use super::{Download, Named, Store};
+use super::{Download, Named, NewBlob, Store};
 use crate::config::ImageConfig;
 use crate::confined::Directory;
 use crate::digest::{Digest, Hasher};
@@ -56,21 +56,12 @@ impl Writing {
 
     /// A blob from a reader, which must hold exactly what the descriptor says.
     pub fn put(&self, mut reader: impl Read, descriptor: &Descriptor, cancel: &CancellationToken) -> Result<()> {
-        let mut download = loop {
-            match self.begin_download(descriptor)? {
-                Begun::Finished => return Ok(()),
-                Begun::Busy if cancel.is_cancelled() => return Err(Error::Cancelled),
-                Begun::Busy => std::thread::sleep(Duration::from_millis(20)),
-                Begun::Download(download) => break download,
-            }
-        };
-        match copy(&mut reader, &mut download, cancel) {
-            Ok(()) => self.finish_download(*download),
-            Err(error) => {
-                self.abandon_download(*download);
-                Err(error)
-            }
+        if self.store.has_blob(descriptor.digest)? {
+            return Ok(());
         }
+        let mut blob = self.begin_blob(descriptor.size)?;
+        copy(&mut reader, &mut blob, cancel)?;
+        self.finish_blob_as(blob, descriptor)
     }
 
     /// A blob of which only its end is known: it is read twice, once for its digest.
@@ -182,8 +173,7 @@ impl Writing {
     }
 }
 
-fn copy(reader: &mut impl Read, download: &mut Download, cancel: &CancellationToken) -> Result<()> {
-    download.restart()?;
+fn copy(reader: &mut impl Read, blob: &mut NewBlob, cancel: &CancellationToken) -> Result<()> {
     let mut buffer = vec![0; 128 * 1024];
     loop {
         if cancel.is_cancelled() {
@@ -191,8 +181,11 @@ fn copy(reader: &mut impl Read, download: &mut Download, cancel: &CancellationTo
         }
         match reader.read(&mut buffer) {
             Ok(0) => return Ok(()),
-            Ok(count) => download.write(&buffer[..count])?,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Ok(count) if count as u64 > blob.room() => {
+                return Err(Error::Refused("more than was announced came".to_owned()));
+            }
+            Ok(count) => blob.write_all(&buffer[..count]).map_err(Error::io("writing what is to be stored"))?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(Error::io("reading what is to be stored")(error)),
         }
     }
