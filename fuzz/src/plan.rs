@@ -98,6 +98,7 @@ pub fn plan(data: &[u8]) {
         Root::ReadOnly { source } => assert!(*source < plan.sources.len()),
         Root::Overlay { sources } => assert!(sources.iter().all(|source| *source < plan.sources.len())),
     }
+    let mut writable = BTreeSet::new();
     for mount in &plan.mounts {
         let target = match mount {
             Mount::Bind { source, target } | Mount::Tree { source, target } => {
@@ -108,8 +109,11 @@ pub fn plan(data: &[u8]) {
                 assert!(nodes.iter().all(|source| *source < plan.sources.len()));
                 target
             }
-            Mount::Writable { target }
-            | Mount::Private { target }
+            Mount::Writable { target } => {
+                writable.insert(target.as_str());
+                target
+            }
+            Mount::Private { target }
             | Mount::Processes { target }
             | Mount::Hidden { target }
             | Mount::ReadOnly { target } => target,
@@ -120,5 +124,9 @@ pub fn plan(data: &[u8]) {
     assert!(!(has(Layer::PivotedRoot) && shows_host), "the host's tree is mounted behind a pivoted root");
     let work_directory = String::from_utf8_lossy(spec.work_directory.as_bytes());
     let has_directory = plan.directories.iter().any(|directory| directory.path == work_directory);
-    assert!(has_directory, "the work directory cannot be written to");
+    assert!(has_directory, "nobody makes the work directory");
+    match &plan.root {
+        Root::ReadOnly { .. } => assert!(writable.contains(&*work_directory), "the work directory cannot be written to"),
+        Root::Overlay { .. } => assert!(writable.is_empty(), "what programs write is not all in one layer"),
+    }
 }
