@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::fork;
+use images::Local;
+
 use crate::places::Places;
 
 /// Unused for this long is forgotten.
@@ -92,7 +93,7 @@ fn collect(places: &Places) {
 
 fn forget_copies(store: &images::Store) -> images::Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for named in store.names()?.iter().filter(|named| named.reference.registry() == fork::REGISTRY) {
+    for named in store.names()?.iter().filter(|named| Local::of(&named.reference) == Some(Local::Fork)) {
         if now.saturating_sub(Duration::from_secs(named.added)) > EVERY {
             store.remove_name(&named.reference)?;
         }

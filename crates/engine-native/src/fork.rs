@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use images::Reference;
+use images::Local;
 use sandbox::{Error, Image, Layer, Result, SandboxId, SandboxSpec};
 
 use crate::base::Base;
@@ -22,9 +22,6 @@ use crate::pack::blocking;
 use crate::plan::Heir;
 use crate::restart::freeze;
 use crate::saved::{base_of, name_image, writing_of};
-
-/// Never resolved: no registry can be on such a host. A name stays here only when whoever gave it has died.
-pub(crate) const REGISTRY: &str = "forks.sandpen.invalid";
 
 impl Shared {
     pub(crate) async fn fork(self: &Arc<Self>, id: &SandboxId, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
@@ -88,7 +85,7 @@ impl Shared {
         let base = base_of(&live)?;
         let layers = self.pack_all(&live).await?;
         drop(inside);
-        let name: Reference = format!("{REGISTRY}/{new}:latest").parse().map_err(image_error)?;
+        let name = Local::Fork.reference(new.as_str()).map_err(image_error)?;
         let hold = blocking(move || {
             name_image(&layers, &base, &name)?;
             let store = writing_of(&layers)?.store();

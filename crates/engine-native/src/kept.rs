@@ -1,7 +1,7 @@
 //! Trees that are made once, by a sandbox, and seen read-only by others: images of one layer, under names of our own.
 
 use async_trait::async_trait;
-use images::{ImageConfig, ImageLimits, Named, Reference, Store};
+use images::{ImageConfig, ImageLimits, Local, Named, Reference, Store};
 use sandbox::{Attachment, Error, GuestPath, KeptTree, KeptTrees, Result, SandboxId, TreeName};
 use tokio_util::sync::CancellationToken;
 
@@ -10,9 +10,6 @@ use crate::image::{Bind, Hold, image_error};
 use crate::launcher::Tree;
 use crate::pack::{NewLayer, blocking};
 use crate::wire;
-
-/// Never resolved: no registry can be on such a host.
-pub(crate) const REGISTRY: &str = "trees.sandpen.invalid";
 
 /// Process 1 holds each of them, and the image.
 const MOST_ATTACHMENTS: usize = wire::MAX_DESCRIPTORS - 1;
@@ -49,9 +46,9 @@ impl KeptTrees for NativeEngine {
         let prefix = prefix.to_owned();
         let list = move |store: &Store| {
             let named = store.names().map_err(image_error)?;
-            let ours = named.iter().filter(|named| named.reference.registry() == REGISTRY);
-            let wanted = ours.filter(|named| named.reference.repository().starts_with(&prefix));
-            wanted.map(|named| described(store, named.reference.repository().parse()?, named)).collect()
+            let ours = named.iter().filter_map(|named| Some((Local::Tree.name(&named.reference)?, named)));
+            let wanted = ours.filter(|(name, _)| name.starts_with(&prefix));
+            wanted.map(|(name, named)| described(store, name.parse()?, named)).collect()
         };
         self.shared.with_store(list).await.map(Option::unwrap_or_default)
     }
@@ -103,7 +100,7 @@ fn attach(store: &Store, attachment: &Attachment) -> Result<(Bind, Hold)> {
 }
 
 fn reference(name: &TreeName) -> Result<Reference> {
-    format!("{REGISTRY}/{name}:latest").parse().map_err(image_error)
+    Local::Tree.reference(name.as_str()).map_err(image_error)
 }
 
 fn name_tree(NewLayer { writing, descriptor, .. }: &NewLayer, name: &TreeName) -> Result<KeptTree> {

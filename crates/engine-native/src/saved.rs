@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use images::{Descriptor, Digest, ImageConfig, ImageLimits, Named, Reference, Store, Writing};
+use images::{Descriptor, ImageConfig, ImageLimits, Named, Reference, Store, Writing, local};
 use sandbox::{Error, Owner, Result, SandboxId, SandboxSpec, SavedImage, SavedName, Snapshots};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
@@ -18,14 +18,11 @@ use crate::image::{BASE_LABEL, HOST_BASE, Hold, LAYERS_LABEL, image_error, own_l
 use crate::live::Live;
 use crate::pack::{NewLayer, blocking};
 
-/// Never resolved: no registry can be on such a host.
-pub(crate) const REGISTRY: &str = "saved.sandpen.invalid";
-
 /// How many things there were that no image can hold.
 const LEFT_OUT_LABEL: &str = "org.sandpen.left-out";
-/// By how much it is more than what the sandbox was made from.
 /// What labels of ours begin with.
 const OUR_LABELS: &str = "org.sandpen.";
+/// By how much it is more than what the sandbox was made from.
 const BYTES_LABEL: &str = "org.sandpen.bytes";
 
 #[async_trait]
@@ -43,11 +40,11 @@ impl Snapshots for NativeEngine {
     }
 
     async fn saved(&self, owner: &Owner) -> Result<Vec<SavedImage>> {
-        let place = format!("{}/", place_of(owner));
+        let owner = owner.clone();
         let list = move |store: &Store| {
             let named = store.names().map_err(image_error)?;
-            let ours = named.iter().filter(|named| named.reference.registry() == REGISTRY);
-            let own = ours.filter_map(|named| Some((named.reference.repository().strip_prefix(&*place)?, named)));
+            let own =
+                named.iter().filter_map(|named| Some((local::saved_by(owner.as_str(), &named.reference)?, named)));
             own.map(|(name, named)| described(store, name.parse()?, named)).collect()
         };
         self.shared.with_store(list).await.map(Option::unwrap_or_default)
@@ -88,13 +85,8 @@ impl Shared {
     }
 }
 
-/// Owners may be called anything, and images may not.
-fn place_of(owner: &Owner) -> String {
-    Digest::of(owner.as_str().as_bytes()).digits().chars().take(32).collect()
-}
-
 fn reference(owner: &Owner, name: &SavedName) -> Result<Reference> {
-    format!("{REGISTRY}/{}/{name}:latest", place_of(owner)).parse().map_err(image_error)
+    local::saved(owner.as_str(), name.as_str()).map_err(image_error)
 }
 
 /// What an image of this sandbox begins with.

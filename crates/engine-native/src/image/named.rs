@@ -4,25 +4,25 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use images::{Platform, Reference, RunConfig, Store};
+use images::{Local, Platform, Reference, RunConfig, Store};
 use rustix::fs::Stat;
 use sandbox::{Environment, Error, ImageName, Result, Role};
 
 use super::layers::Layers;
 use super::users::{self, Tables, User};
 use super::{Hold, RootTree, image_error, tree};
-use crate::{kept, saved};
 
 /// The image of this name, which stays in use as long as the answer is kept.
 pub fn hold(name: &ImageName, role: Role, store: &Path) -> Result<Hold> {
     let reference: Reference = name.as_str().parse().map_err(image_error)?;
-    let is_open = match reference.registry() {
+    let is_open = match Local::of(&reference) {
         // Asked for by another way, which knows whose it is.
-        saved::REGISTRY => false,
+        Some(Local::Saved) => false,
         // A build goes on from what it has kept; nobody else can ask for this role.
-        kept::REGISTRY => role == Role::Builder,
-        // What else is only ours has random names and a short life, and is nobody's to ask for.
-        _ => !reference.is_local(),
+        Some(Local::Tree) => role == Role::Builder,
+        // These have random names and a short life, and are nobody's to ask for.
+        Some(Local::Fork | Local::Export) => false,
+        None => !reference.is_local(),
     };
     if !is_open {
         return Err(Error::not_found(format!("there is no image {} here", reference.familiar())));

@@ -4,13 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use images::digest::Hasher;
-use images::{Descriptor, Digest, ImageConfig, Named, Reference, Store, Work, Writing};
+use images::{Descriptor, Digest, ImageConfig, Local, Named, Reference, Store, Work, Writing};
 use sandbox::{Error, Result, TreeName};
 
 use super::image_error;
-
-/// Where kept trees are in the store: no registry is ever called like that.
-pub const REGISTRY: &str = "trees.sandpen.invalid";
 
 /// What the names of build steps begin with.
 pub const PREFIX: &str = "build/";
@@ -88,7 +85,7 @@ pub struct Kept {
 }
 
 pub fn reference(name: &TreeName) -> Result<Reference> {
-    format!("{REGISTRY}/{name}:latest").parse().map_err(image_error)
+    Local::Tree.reference(name.as_str()).map_err(image_error)
 }
 
 /// What is kept under a name. One whose parts are damaged is as good as none.
@@ -109,7 +106,7 @@ fn describe(store: &Store, named: &Named) -> Option<Kept> {
 
 /// Keeps a plain layer that is in the store as a blob.
 pub fn keep(writing: &Writing, name: &TreeName, blob: &Descriptor) -> images::Result<Kept> {
-    let reference: Reference = format!("{REGISTRY}/{name}:latest").parse()?;
+    let reference = Local::Tree.reference(name.as_str())?;
     let work = Work::default();
     let config = ImageConfig::bare(vec![blob.digest]);
     let image = writing.assemble(config, vec![blob.clone()], &work.limits)?;
@@ -119,7 +116,7 @@ pub fn keep(writing: &Writing, name: &TreeName, blob: &Descriptor) -> images::Re
 
 /// Whether a name of the store is one of these, and so nothing that people gave a name.
 pub fn is_internal(reference: &Reference) -> bool {
-    reference.registry() == REGISTRY
+    Local::of(reference) == Some(Local::Tree)
 }
 
 /// Forgets images of builds that were killed, which nobody can be building any more.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use images::dockerfile::{Command, Scope};
-use images::{Reference, Store, Work};
+use images::{Local, Reference, Store, Work};
 use sandbox::{
     Account, Environment, Error, ErrorKind, ExecRequest, ExecStatus, GuestPath, Image, Result, Role, SandboxId,
     SandboxSpec, TreeName,
@@ -107,8 +107,7 @@ impl Executor<'_> {
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|cause| Error::internal("there is no randomness").with_cause(cause))?;
         let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let reference: Reference =
-            format!("{}/{}{digits}:latest", cache::REGISTRY, cache::UNFINISHED).parse().map_err(image_error)?;
+        let reference = Local::Tree.reference(&format!("{}{digits}", cache::UNFINISHED)).map_err(image_error)?;
         let mut config = image.config();
         // Who runs and where is said with the command.
         config.config.user.clear();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use images::{Reference, Store};
+use images::{Local, Store};
 use sandbox::{Attachment, GuestPath, PackageLanguage, PackageSet};
 
 /// What is attached to a sandbox, with the versions that were resolved.
@@ -56,8 +56,7 @@ impl Installed {
 
     /// The tree as an archive of the context, if it is still here.
     pub fn write(&self, store: &Store, context: &Path, number: usize) -> images::Result<Option<String>> {
-        let reference: Reference = format!("trees.sandpen.invalid/{}:latest", self.tree).parse()?;
-        let Some(image) = store.resolve(&reference)? else { return Ok(None) };
+        let Some(image) = store.resolve(&Local::Tree.reference(self.tree.as_str())?)? else { return Ok(None) };
         let Some(layer) = image.layers.first() else { return Ok(None) };
         let name = format!("{DIRECTORY}/{number}.tar");
         let writing = || images::Error::io("writing the build context");

@@ -4,13 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use images::{Reference, Store};
+use images::{Local, Reference, Store, local};
 use sandbox::{Error, Result};
-
-use crate::commands::image::saved;
-
-/// Where images are that were built to be compared.
-pub const REGISTRY: &str = "exports.sandpen.invalid";
 
 /// What sandboxes are saved as to read their layers, before 32 digits.
 pub const SAVED: &str = "export-";
@@ -73,8 +68,8 @@ pub fn sweep(store: &Store, directory: &Path, now: SystemTime) -> images::Result
 
 fn is_ours(reference: &Reference) -> bool {
     let is_random = |digits: &str| digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    reference.registry() == REGISTRY
-        || saved::name(reference).and_then(|name| name.strip_prefix(SAVED)).is_some_and(is_random)
+    Local::of(reference) == Some(Local::Export)
+        || local::saved_by_anybody(reference).and_then(|name| name.strip_prefix(SAVED)).is_some_and(is_random)
 }
 
 #[cfg(test)]
@@ -85,6 +80,7 @@ mod tests {
     use sandbox::Owner;
 
     use super::*;
+    use crate::commands::image::saved;
 
     #[test]
     fn what_killed_exports_left_is_gone_a_day_later_and_nothing_else() {
@@ -94,7 +90,7 @@ mod tests {
         let image = writing.assemble(ImageConfig::bare(Vec::new()), Vec::new(), &Work::default().limits).unwrap();
         let saved = |name: &str| saved::reference(&Owner::local(), &name.parse().unwrap()).unwrap();
         let left = saved(&format!("{SAVED}{}", random().unwrap()));
-        let built: Reference = format!("{REGISTRY}/{}:latest", random().unwrap()).parse().unwrap();
+        let built = Local::Export.reference(&random().unwrap()).unwrap();
         let others = [saved("export-1"), saved("lab"), "debian:12".parse().unwrap()];
         for reference in others.iter().chain([&left, &built]) {
             writing.name(reference, &image).unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use images::difference::{self, Sides};
 use images::registry::Settings;
-use images::{Digest, Reference, Store};
+use images::{Digest, Local, Reference, Store};
 use sandbox::{Error, ErrorKind, GuestPath, Owner, Result, SandboxInfo, SandboxService};
 use tokio_util::sync::CancellationToken;
 use tools::Progress;
@@ -56,7 +56,7 @@ impl Verifier {
             sandboxes: Sandboxes::new(&self.service, owner),
             registries: self.registries.clone(),
         };
-        let reference = format!("{}/{}:latest", passing::REGISTRY, passing::random()?).parse().map_err(image_error)?;
+        let reference = Local::Export.reference(&passing::random()?).map_err(image_error)?;
         let name = passing::Name::new(&self.store, reference);
         let request = BuildRequest {
             names: vec![name.reference.clone()],

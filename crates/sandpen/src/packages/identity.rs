@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use images::{Digest, Reference, Store};
+use images::{Reference, Store};
 use sandbox::{Error, Image, Owner, Result};
 
 use crate::commands::image::image_error;
@@ -23,17 +23,19 @@ pub fn identity(state_dir: &Path, owner: &Owner, image: &Image) -> Result<String
             Ok(format!("directory {}\n{}", path.display(), programs(&directories, Links::Read)))
         }
         Image::Archive(path) => Ok(format!("archive {}\n{}", path.display(), seen(path, Links::Follow))),
-        Image::Named(name) => stored(state_dir, name.as_str()).map(|digest| format!("image {digest}")),
+        Image::Named(name) => {
+            let reference = name.as_str().parse().map_err(image_error)?;
+            stored(state_dir, &reference).map(|digest| format!("image {digest}"))
+        }
         Image::Saved(name) => {
-            let digits = Digest::of(owner.as_str().as_bytes()).digits();
-            let reference = format!("saved.sandpen.invalid/{}/{name}:latest", &digits[..32]);
+            let reference = images::local::saved(owner.as_str(), name.as_str()).map_err(image_error)?;
             // It may lie over the host's own tree, and does not say so here.
             stored(state_dir, &reference).map(|digest| format!("saved {owner} {digest}\n{}", host()))
         }
     }
 }
 
-fn stored(state_dir: &Path, name: &str) -> Result<String> {
+fn stored(state_dir: &Path, reference: &Reference) -> Result<String> {
     let missing = || {
         Error::not_found("the image that packages are for is not here").with_hint("sandpen image ls shows what is here")
     };
@@ -41,8 +43,7 @@ fn stored(state_dir: &Path, name: &str) -> Result<String> {
     if !directory.is_dir() {
         return Err(missing());
     }
-    let reference: Reference = name.parse().map_err(image_error)?;
-    let found = Store::open(&directory).and_then(|store| store.find(&reference)).map_err(image_error)?;
+    let found = Store::open(&directory).and_then(|store| store.find(reference)).map_err(image_error)?;
     found.map(|named| named.manifest.digest.qualified()).ok_or_else(missing)
 }
 

@@ -1,15 +1,13 @@
 //! Images that were saved from sandboxes: in the store under names of our own, on the command line as `saved:NAME`.
 
-use images::{Digest, Named, Reference, Store};
+use images::{Local, Named, Reference, Store, local};
 use sandbox::{Owner, Result, SavedName};
 
 use super::image_error;
 
-const SAVED: &str = "saved.sandpen.invalid";
-
 /// How the store knows what an owner has saved under a name.
 pub fn reference(owner: &Owner, name: &SavedName) -> Result<Reference> {
-    format!("{SAVED}/{}/{name}:latest", space(owner)).parse().map_err(image_error)
+    local::saved(owner.as_str(), name.as_str()).map_err(image_error)
 }
 
 /// An image by `saved:NAME`, by another name, or by its digest.
@@ -25,24 +23,11 @@ pub fn shown(reference: &Reference) -> Option<String> {
     if !reference.is_local() {
         return Some(reference.familiar());
     }
-    let name = reference.repository().strip_prefix(&format!("{}/", space(&Owner::local())));
-    match name {
-        Some(name) if reference.registry() == SAVED => Some(format!("saved:{name}")),
+    match local::saved_by(Owner::local().as_str(), reference) {
+        Some(name) => Some(format!("saved:{name}")),
         // Somebody else's, of a server on this state directory: whoever has it on disk may see that.
-        Some(_) | None if reference.registry() == SAVED => Some(reference.familiar()),
-        Some(_) | None => None,
+        None => (Local::of(reference) == Some(Local::Saved)).then(|| reference.familiar()),
     }
-}
-
-/// What it was saved as, by whomever.
-pub fn name(reference: &Reference) -> Option<&str> {
-    let (_, name) = reference.repository().split_once('/')?;
-    (reference.registry() == SAVED).then_some(name)
-}
-
-/// An owner's name may have any characters, and may be told to nobody.
-fn space(owner: &Owner) -> String {
-    Digest::of(owner.as_str().as_bytes()).digits()[..32].to_owned()
 }
 
 #[cfg(test)]
@@ -54,7 +39,7 @@ mod tests {
         let own = reference(&Owner::local(), &"lab".parse().unwrap()).unwrap();
         assert_eq!(shown(&own).as_deref(), Some("saved:lab"));
         let other = reference(&"somebody".parse().unwrap(), &"lab".parse().unwrap()).unwrap();
-        assert!(other != own && shown(&other).unwrap().starts_with(SAVED));
+        assert!(other != own && shown(&other).unwrap().starts_with("saved.sandpen.invalid/"));
         let reference = |text: &str| text.parse::<Reference>().unwrap();
         assert_eq!(shown(&reference("debian:12")).as_deref(), Some("debian:12"));
         assert_eq!(shown(&reference("trees.sandpen.invalid/python/1f:latest")), None);
