@@ -9,9 +9,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandpen-init", &[]),
     ("sandpen-tools", &["sandpen-sandbox"]),
     ("sandpen-egress", &["sandpen-sandbox", "hyper", "rustls", "rcgen", "hickory-resolver"]),
-    ("sandpen-engine-native", &["sandpen-sandbox", "sandpen-images", "sandpen-egress"]),
-    ("sandpen-engine-docker", &["sandpen-sandbox", "bollard"]),
-    ("sandpen-engine-kubernetes", &["sandpen-sandbox", "kube"]),
+    ("sandpen-agent", &["sandpen-sandbox"]),
+    ("sandpen-engine-native", &["sandpen-sandbox", "sandpen-agent", "sandpen-images", "sandpen-egress"]),
+    ("sandpen-engine-docker", &["sandpen-sandbox", "sandpen-agent", "sandpen-egress", "bollard"]),
+    ("sandpen-engine-kubernetes", &["sandpen-sandbox", "sandpen-agent", "sandpen-egress", "kube"]),
     (
         "sandpen",
         &[

@@ -53,6 +53,8 @@ mod skeleton;
 mod syscall;
 mod wire;
 
+use agent::messages;
+
 pub use engine::{NativeConfig, NativeEngine, Reopen};
 pub use launcher::main_if_asked as launcher_main_if_asked;
 pub use launcher::start_ahead as start_launcher_ahead;

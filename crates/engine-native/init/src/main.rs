@@ -1,7 +1,7 @@
 //! Process 1 of a sandbox: collects the dead, starts what it is asked to start, and ends when nobody needs it any more.
 //!
-//! It is built by the engine's build script as a static program, embedded in the engine and started by descriptor, so an
-//! image needs to contain nothing of ours. When it starts, every wall already stands: namespaces, root, limits, seccomp,
+//! It is built as a static program by the build script of `crates/agent`, embedded in the engines and started by
+//! descriptor, so an image needs to contain nothing of ours. When it starts, every wall already stands: namespaces, root, limits, seccomp,
 //! Landlock. It keeps the rights to change user and to send signals within its own user namespace, and nothing else; the
 //! commands that it starts keep nothing at all. In a builder, it and the commands of root keep some more over files.
 //!
@@ -11,6 +11,8 @@ mod exec;
 mod files;
 mod identity;
 mod log;
+#[path = "../../../agent/src/messages.rs"]
+mod messages;
 mod serve;
 #[path = "../../src/syscall.rs"]
 mod syscall;

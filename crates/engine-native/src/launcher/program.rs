@@ -14,16 +14,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+use agent::{PROGRAM, PROGRAM_HASH as HASH};
 use rustix::fs::{CWD, MemfdFlags, Mode, OFlags, SealFlags, StatVfsMountFlags};
 use rustix::mount::{OpenTreeFlags, open_tree};
 
 use crate::collect;
 use crate::syscall::{self, MountAttributes};
-
-static PROGRAM: &[u8] = include_bytes!(env!("SANDPEN_INIT"));
-
-/// One for each build, so that two versions can use one state directory.
-const HASH: &str = env!("SANDPEN_INIT_HASH");
 
 /// Process 1 executes it as a stranger, and nobody may write.
 const MODE: u32 = 0o555;

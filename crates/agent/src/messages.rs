@@ -1,0 +1,264 @@
+//! What the server, process 1 of a sandbox and its helpers say to each other. Types alone: how they travel is told elsewhere.
+//!
+//! Shared by two programs built together, so the format needs no versions. Process 1 is not trusted by the server: every
+//! length is bounded, every message is parsed, and a message that does not parse ends the conversation.
+
+use serde::{Deserialize, Serialize};
+
+/// Below the default socket buffer, above the largest message (arguments and environment of one exec).
+pub const MAX_MESSAGE: usize = 192 * 1024;
+
+/// To process 1.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToInit {
+    Work(Work),
+    /// End by yourself after so many milliseconds from now, or never. Answered with [`FromInit::DeadlineSet`].
+    SetDeadline {
+        milliseconds: Option<u64>,
+    },
+    /// What only the inside can see. Answered with [`FromInit::Measured`].
+    Measure,
+    /// Take no work from anybody until this connection says [`ToInit::Thaw`] or closes. Answered with
+    /// [`FromInit::Frozen`] when nothing runs any more, or with [`FromInit::Busy`].
+    Freeze,
+    /// Not answered: whoever says it may have no time to wait.
+    Thaw,
+    /// To one that was made in the place of another: outlive this connection. Answered with [`FromInit::Staying`].
+    Stay,
+}
+
+/// Something that a child of process 1 does, with descriptors: a channel for this piece of work comes first.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Work {
+    /// Then stdin, stdout and stderr unless it has a terminal.
+    Exec(Exec),
+    /// Then a pipe where the operation moves bytes.
+    File(FileOperation),
+    /// The output of detached commands.
+    Logs,
+}
+
+/// From process 1.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromInit {
+    /// The sandbox is built and takes requests.
+    Ready,
+    DeadlineSet,
+    /// Bytes in the writable layer, and processes that are ours and not the user's.
+    Measured {
+        disk: u64,
+        helpers: u64,
+        /// Since the last command and all that it left behind ended; `None` while one runs, and before the first.
+        quiet_milliseconds: Option<u64>,
+    },
+    Frozen {
+        /// What the writable layer holds.
+        bytes: u64,
+        inodes: u64,
+        /// It holds as much as it did when process 1 started: nothing was made in it.
+        untouched: bool,
+        deadline_milliseconds: Option<u64>,
+    },
+    /// A command runs, or one left something running, or a file is being written.
+    Busy,
+    Staying,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Exec {
+    pub argv: Vec<String>,
+    pub environment: Vec<(String, String)>,
+    pub work_directory: Vec<u8>,
+    pub terminal: Option<Terminal>,
+    pub timeout_milliseconds: u64,
+    /// Go on when the channel closes.
+    pub detached: bool,
+    /// A file to write first: its path and contents.
+    pub script: Option<(Vec<u8>, Vec<u8>)>,
+    /// Keep the output inside instead of sending it; there are no streams then.
+    pub logged: bool,
+    /// The user and group to be, in a builder alone.
+    pub account: Option<(u32, u32)>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Terminal {
+    pub rows: u16,
+    pub columns: u16,
+}
+
+/// To the supervisor of one exec.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToExec {
+    Signal(i32),
+    Kill,
+}
+
+/// From the supervisor of one exec.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromExec {
+    /// With a descriptor when there is a terminal: its controlling side.
+    Started,
+    NotStarted {
+        stage: ExecStage,
+        errno: i32,
+    },
+    Ended(ExecEnd),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExecStage {
+    Log,
+    Terminal,
+    Fork,
+    WorkDirectory,
+    Script,
+    Identity,
+    Program,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ExecEnd {
+    /// As `wait` tells it.
+    pub status: i32,
+    pub cause: EndCause,
+    pub wall_microseconds: u64,
+    pub cpu_microseconds: u64,
+    pub peak_memory: u64,
+    /// Whether nothing of the tree was left when this was sent; only looked at when the tree was killed.
+    pub tree_empty: bool,
+}
+
+/// Why an exec ended, as far as its supervisor had a part in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EndCause {
+    Itself,
+    Deadline,
+    Asked,
+}
+
+/// Answers to [`Work::Logs`]: each entry is followed by its output.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromLog {
+    Entry(LogEntry),
+    Output(Vec<u8>),
+    Done,
+}
+
+/// A detached command.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct LogEntry {
+    pub argv: Vec<String>,
+    /// Since 1970.
+    pub started_milliseconds: u64,
+    pub end: Option<LogEnd>,
+    /// Bytes that it wrote, of which the last are kept.
+    pub total: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct LogEnd {
+    /// As `wait` tells it.
+    pub status: i32,
+    pub cause: EndCause,
+}
+
+/// File work, done inside the sandbox by a process of the sandbox's user.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FileOperation {
+    Stat {
+        path: Vec<u8>,
+    },
+    List {
+        path: Vec<u8>,
+        recursive: bool,
+        max_entries: u64,
+    },
+    /// Answered with [`FromFile::Opened`] and the descriptor.
+    Read {
+        path: Vec<u8>,
+    },
+    /// Answered with `Done` when bytes may come by the pipe, and again when they are in place, after [`ToFile::Commit`].
+    Write {
+        path: Vec<u8>,
+        mode: u32,
+        parents: bool,
+        replace: bool,
+    },
+    /// Small files of the server's, whose contents come by the pipe one after the other. Answered with `Done` when all
+    /// are in place.
+    Place {
+        files: Vec<PlacedFile>,
+    },
+    MakeDirectory {
+        path: Vec<u8>,
+    },
+    Remove {
+        path: Vec<u8>,
+    },
+    Rename {
+        from: Vec<u8>,
+        to: Vec<u8>,
+    },
+    /// A tar stream leaves by the pipe. Answered with `Done` before its first byte and after its last.
+    Pack {
+        path: Vec<u8>,
+    },
+    /// A tar stream comes by the pipe; answered as `Write` is.
+    Unpack {
+        path: Vec<u8>,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub struct PlacedFile {
+    pub path: Vec<u8>,
+    pub bytes: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToFile {
+    Commit,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromFile {
+    Done,
+    Stat(Stat),
+    Opened(Stat),
+    /// Several of these may come before `ListEnd`.
+    Entries(Vec<(Vec<u8>, Stat)>),
+    ListEnd {
+        truncated: bool,
+    },
+    Failed(FileFailure),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FileFailure {
+    System(i32),
+    NotRegular,
+    IsDirectory,
+    NotDirectory,
+    /// The archive leads outside, or is not an archive.
+    BadArchive,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    Regular,
+    Directory,
+    Link,
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Stat {
+    pub kind: Kind,
+    pub bytes: u64,
+    pub mode: u32,
+    pub modified_seconds: i64,
+    pub modified_nanoseconds: u32,
+    pub changed_seconds: i64,
+    pub changed_nanoseconds: u32,
+}
