@@ -1,0 +1,314 @@
+//! The daemon: one method per question, each with a time-out and typed errors. No decisions are made here.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::Path;
+use std::time::Duration;
+
+use bollard::container::LogOutput;
+use bollard::errors::Error as ClientError;
+use bollard::exec::{StartExecOptions, StartExecResults};
+use bollard::models::{
+    ContainerCreateBody, ContainerInspectResponse, ContainerStatsResponse, ContainerSummary, ExecConfig, SystemInfo,
+};
+use bollard::query_parameters::{
+    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StatsOptionsBuilder,
+};
+use bollard::{API_DEFAULT_VERSION, Docker};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use sandbox::{Error, ErrorKind, Result};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_util::io::StreamReader;
+
+use crate::Flavour;
+use crate::connect::{self, Candidate, Endpoint, Surroundings, Wish};
+
+/// How long a daemon may take to answer a question.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long it may work on what takes time by its nature: images.
+const LONG_PATIENCE: Duration = Duration::from_secs(60 * 60);
+/// How long one of several usual places may take to say that it is there.
+const GREETING: Duration = Duration::from_secs(5);
+
+/// A daemon that has answered once.
+#[derive(Clone, Debug)]
+pub struct Daemon {
+    flavour: Flavour,
+    docker: Docker,
+    facts: std::sync::Arc<DaemonFacts>,
+}
+
+/// What a daemon says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DaemonFacts {
+    pub place: String,
+    pub version: String,
+    pub kernel: String,
+    pub storage: String,
+    pub cgroup_version: Option<u8>,
+    pub runtimes: BTreeSet<String>,
+    pub default_runtime: Option<String>,
+    /// Its containers' root is an ordinary user of its host.
+    pub rootless: bool,
+    /// Its containers' root is a user of its host that nobody else is.
+    pub user_namespaces: bool,
+    pub seccomp: bool,
+    pub memory_limit: bool,
+    pub swap_limit: bool,
+    pub process_limit: bool,
+    pub cpu_limit: bool,
+}
+
+/// The two directions of a program's streams.
+pub type Streams = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
+
+impl Daemon {
+    /// The first that answers of the places where it may be.
+    pub async fn connect(flavour: Flavour, wish: &Wish) -> Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let read = |path: &Path| std::fs::read(path).ok();
+        let candidates = connect::candidates(flavour, wish, &Surroundings { variable: &variable, read: &read })?;
+        let mut tried = Vec::new();
+        for candidate in &candidates {
+            match Self::greet(flavour, candidate).await {
+                Ok(daemon) => return Ok(daemon),
+                Err(cause) => tried.push(format!("{} ({}): {cause}", candidate.endpoint, candidate.because)),
+            }
+        }
+        let title = flavour.title();
+        let message = format!("no {title} daemon answers; tried {}", tried.join("; "));
+        Err(Error::unavailable(message).with_hint(connect::how_to_start(flavour)))
+    }
+
+    async fn greet(flavour: Flavour, candidate: &Candidate) -> std::result::Result<Self, String> {
+        let seconds = PATIENCE.as_secs();
+        let docker = match &candidate.endpoint {
+            Endpoint::Local(path) => Docker::connect_with_local(&path.to_string_lossy(), seconds, API_DEFAULT_VERSION),
+            Endpoint::Plain { address } => Docker::connect_with_http(address, seconds, API_DEFAULT_VERSION),
+            Endpoint::Tls { address, files } => Docker::connect_with_ssl(
+                address,
+                &files.key,
+                &files.certificate,
+                &files.authority,
+                seconds,
+                API_DEFAULT_VERSION,
+            ),
+        };
+        let greeting = async {
+            let docker = docker?.negotiate_version().await?;
+            let info = docker.info().await?;
+            Ok::<_, ClientError>((docker, info))
+        };
+        let (docker, info) = match tokio::time::timeout(GREETING, greeting).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) => return Err(reason(&error)),
+            Err(_) => return Err(format!("no answer within {} s", GREETING.as_secs())),
+        };
+        let facts = std::sync::Arc::new(facts(candidate.endpoint.to_string(), &info));
+        Ok(Self { flavour, docker, facts })
+    }
+
+    pub fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    pub fn facts(&self) -> &DaemonFacts {
+        &self.facts
+    }
+
+    /// For calls that move data and whose time is bounded by their progress.
+    pub(crate) fn patient(&self) -> Docker {
+        self.docker.clone().with_timeout(LONG_PATIENCE)
+    }
+
+    pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<String> {
+        let options = CreateContainerOptionsBuilder::default().name(name).build();
+        let created = self.ask(self.docker.create_container(Some(options), body)).await;
+        created.map(|created| created.id).map_err(|failure| self.told("make a container", failure))
+    }
+
+    pub(crate) async fn start(&self, container: &str) -> Result<()> {
+        let started = self.ask(self.docker.start_container(container, None)).await;
+        started.map_err(|failure| self.told("start a container", failure))
+    }
+
+    /// Kill and remove, with the anonymous volumes that its image asked for. Returns when the daemon says that it is gone.
+    pub(crate) async fn remove(&self, container: &str) -> Result<()> {
+        let options = || RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let failure = match self.ask(self.docker.remove_container(container, Some(options()))).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            };
+            match failure.status() {
+                Some(404) => return Ok(()),
+                // Somebody else removes it, the daemon itself perhaps: wait for it to be gone.
+                Some(409 | 500) if tokio::time::Instant::now() < deadline => {}
+                _ => return Err(self.told("remove a container", failure)),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    pub(crate) async fn inspect(&self, container: &str) -> Result<Option<ContainerInspectResponse>> {
+        let found = self.ask(self.docker.inspect_container(container, None)).await;
+        self.perhaps("look at a container", found)
+    }
+
+    /// Containers in any state that have this label, or whose name begins so.
+    pub(crate) async fn list(&self, filter: &str, value: &str) -> Result<Vec<ContainerSummary>> {
+        let filters = HashMap::from([(filter, vec![value])]);
+        let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
+        let listed = self.ask(self.docker.list_containers(Some(options))).await;
+        listed.map_err(|failure| self.told("list containers", failure))
+    }
+
+    pub(crate) async fn stats(&self, container: &str) -> Result<Option<ContainerStatsResponse>> {
+        let options = StatsOptionsBuilder::default().stream(false).one_shot(true).build();
+        let mut stats = Box::pin(self.docker.stats(container, Some(options)));
+        let first = async {
+            match stats.next().await {
+                Some(answer) => answer.map(Some),
+                None => Ok(None),
+            }
+        };
+        let measured = self.ask(first).await;
+        self.perhaps("measure a container", measured).map(Option::flatten)
+    }
+
+    /// Start a program in a container, with streams and without a terminal.
+    pub(crate) async fn exec(&self, container: &str, argv: &[&str]) -> Result<Streams> {
+        let config = ExecConfig {
+            attach_stdin: Some(true),
+            attach_stdout: Some(true),
+            attach_stderr: Some(true),
+            cmd: Some(argv.iter().map(|word| (*word).to_owned()).collect()),
+            user: Some("0:0".to_owned()),
+            working_dir: Some("/".to_owned()),
+            ..ExecConfig::default()
+        };
+        let starting = async {
+            let made = self.docker.create_exec(container, config).await?;
+            let options = StartExecOptions { output_capacity: Some(64 * 1024), ..StartExecOptions::default() };
+            self.docker.start_exec(&made.id, Some(options)).await
+        };
+        match self.ask(starting).await.map_err(|failure| self.told("enter a container", failure))? {
+            StartExecResults::Attached { output, input } => {
+                let bytes = Box::pin(output.filter_map(|piece| async { piece_of_stdout(piece) }));
+                Ok((Box::new(StreamReader::new(bytes)), Box::new(input)))
+            }
+            StartExecResults::Detached => Err(Error::internal("the daemon gave no streams of a program")),
+        }
+    }
+
+    pub(crate) async fn ask<T>(
+        &self,
+        question: impl Future<Output = std::result::Result<T, ClientError>>,
+    ) -> std::result::Result<T, Failure> {
+        match tokio::time::timeout(PATIENCE, question).await {
+            Ok(answer) => answer.map_err(Failure::Client),
+            Err(_) => Err(Failure::Slow),
+        }
+    }
+
+    /// `None` for what is not there.
+    pub(crate) fn perhaps<T>(&self, doing: &str, answer: std::result::Result<T, Failure>) -> Result<Option<T>> {
+        match answer {
+            Ok(found) => Ok(Some(found)),
+            Err(failure) if failure.status() == Some(404) => Ok(None),
+            Err(failure) => Err(self.told(doing, failure)),
+        }
+    }
+
+    pub(crate) fn told(&self, doing: &str, failure: Failure) -> Error {
+        let title = self.flavour.title();
+        let Failure::Client(error) = failure else {
+            let message = format!("the {title} daemon did not answer within {} s", PATIENCE.as_secs());
+            return Error::unavailable(message).with_hint("look at the daemon's log");
+        };
+        match &error {
+            ClientError::DockerResponseServerError { status_code, message } => {
+                let kind = match status_code {
+                    400 => ErrorKind::InvalidInput,
+                    403 => ErrorKind::Denied,
+                    404 => ErrorKind::NotFound,
+                    409 => ErrorKind::AlreadyExists,
+                    503 => ErrorKind::Unavailable,
+                    _ => ErrorKind::Internal,
+                };
+                Error::new(kind, format!("the {title} daemon refused to {doing}")).with_cause(message.clone())
+            }
+            ClientError::DockerStreamError { .. } | ClientError::JsonDataError { .. } => {
+                Error::internal(format!("the {title} daemon could not {doing}")).with_cause(reason(&error))
+            }
+            _ => Error::unavailable(format!("the {title} daemon does not answer"))
+                .with_hint(connect::how_to_start(self.flavour))
+                .with_cause(reason(&error)),
+        }
+    }
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    Client(ClientError),
+    Slow,
+}
+
+impl Failure {
+    pub(crate) fn status(&self) -> Option<u16> {
+        match self {
+            Self::Client(ClientError::DockerResponseServerError { status_code, .. }) => Some(*status_code),
+            Self::Client(_) | Self::Slow => None,
+        }
+    }
+}
+
+/// The library says little itself; what it heard from the system is the reason.
+fn reason(error: &ClientError) -> String {
+    let mut said = error.to_string();
+    let mut deeper = std::error::Error::source(error);
+    while let Some(cause) = deeper {
+        let text = cause.to_string();
+        if !said.contains(&text) {
+            said = format!("{said}: {text}");
+        }
+        deeper = cause.source();
+    }
+    said
+}
+
+fn piece_of_stdout(piece: std::result::Result<LogOutput, ClientError>) -> Option<std::io::Result<Bytes>> {
+    match piece {
+        Ok(LogOutput::StdOut { message }) => Some(Ok(message)),
+        Ok(LogOutput::StdErr { message }) => {
+            tracing::debug!(said = %String::from_utf8_lossy(&message), "a program of ours complains");
+            None
+        }
+        Ok(LogOutput::StdIn { .. }) => None,
+        Ok(LogOutput::Console { .. }) => Some(Err(std::io::Error::other("the daemon's stream has no frames"))),
+        Err(error) => Some(Err(std::io::Error::other(error))),
+    }
+}
+
+fn facts(place: String, info: &SystemInfo) -> DaemonFacts {
+    let options = info.security_options.iter().flatten();
+    let has = |name: &str| options.clone().any(|option| option.split(',').any(|part| part == format!("name={name}")));
+    DaemonFacts {
+        place,
+        version: info.server_version.clone().unwrap_or_default(),
+        kernel: info.kernel_version.clone().unwrap_or_default(),
+        storage: info.driver.clone().unwrap_or_default(),
+        cgroup_version: info.cgroup_version.and_then(|version| version.to_string().parse().ok()),
+        runtimes: info.runtimes.iter().flatten().map(|(name, _)| name.clone()).collect(),
+        default_runtime: info.default_runtime.clone(),
+        rootless: has("rootless"),
+        user_namespaces: has("userns") || has("rootless"),
+        seccomp: has("seccomp"),
+        memory_limit: info.memory_limit.unwrap_or(false),
+        swap_limit: info.swap_limit.unwrap_or(false),
+        process_limit: info.pids_limit.unwrap_or(false),
+        cpu_limit: info.cpu_cfs_quota.unwrap_or(false),
+    }
+}

@@ -1,0 +1,309 @@
+//! Where the daemon is: the places that Docker's and Podman's own clients look at, in their order.
+//!
+//! Deciding where to look is pure; [`Daemon::connect`] tries what was decided.
+//!
+//! [`Daemon::connect`]: crate::client::Daemon::connect
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use sandbox::{Error, Result};
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::Flavour;
+
+/// What was asked for, before anything was looked up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// An address like `unix:///run/docker.sock`; goes before everything else.
+    pub host: Option<String>,
+    /// A context of Docker's client.
+    pub context: Option<String>,
+}
+
+/// What the surroundings say: the environment and files of whoever runs us.
+pub struct Surroundings<'a> {
+    pub variable: &'a dyn Fn(&str) -> Option<String>,
+    pub read: &'a dyn Fn(&Path) -> Option<Vec<u8>>,
+}
+
+impl fmt::Debug for Surroundings<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Surroundings").finish_non_exhaustive()
+    }
+}
+
+/// One place where a daemon may be, and why we think so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    pub endpoint: Endpoint,
+    pub because: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// A socket, or a named pipe of Windows.
+    Local(PathBuf),
+    Plain {
+        address: String,
+    },
+    Tls {
+        address: String,
+        files: TlsFiles,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    pub authority: PathBuf,
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(path) => write!(f, "{}", path.display()),
+            Self::Plain { address } => write!(f, "tcp://{address}"),
+            Self::Tls { address, .. } => write!(f, "tcp://{address} with TLS"),
+        }
+    }
+}
+
+/// Where to look, in order. What was named, by a setting, a variable or a context, is the only place; the usual sockets are
+/// looked at only when nothing was named.
+pub fn candidates(flavour: Flavour, wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
+    if let Some(host) = &wish.host {
+        return Ok(vec![named(host, "the setting for the daemon's address", around)?]);
+    }
+    match flavour {
+        Flavour::Docker => docker(wish, around),
+        Flavour::Podman => podman(wish, around),
+    }
+}
+
+fn docker(wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
+    if let Some(name) = &wish.context
+        && name != DEFAULT_CONTEXT
+    {
+        return Ok(vec![context(name, "the setting for the context", around)?]);
+    }
+    if wish.context.is_none() {
+        if let Some(host) = around.variable("DOCKER_HOST") {
+            return Ok(vec![named(&host, "DOCKER_HOST", around)?]);
+        }
+        if let Some(name) = around.variable("DOCKER_CONTEXT") {
+            if name != DEFAULT_CONTEXT {
+                return Ok(vec![context(&name, "DOCKER_CONTEXT", around)?]);
+            }
+        } else if let Some(name) = current_context(around)?
+            && name != DEFAULT_CONTEXT
+        {
+            return Ok(vec![context(&name, "the current context of Docker's client", around)?]);
+        }
+    }
+    if cfg!(windows) {
+        return Ok(vec![usual(r"\\.\pipe\docker_engine")]);
+    }
+    let mut places = vec![usual("/var/run/docker.sock")];
+    if let Some(runtime) = around.directory("XDG_RUNTIME_DIR") {
+        places.push(usual(runtime.join("docker.sock")));
+    }
+    if let Some(home) = around.directory("HOME") {
+        places.push(usual(home.join(".docker/run/docker.sock")));
+    }
+    Ok(places)
+}
+
+fn podman(wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
+    if wish.context.is_some() {
+        return Err(Error::invalid_input("contexts are Docker's: Podman has none")
+            .with_hint("name the address of Podman's service instead"));
+    }
+    if let Some(host) = around.variable("CONTAINER_HOST") {
+        return Ok(vec![named(&host, "CONTAINER_HOST", around)?]);
+    }
+    if cfg!(windows) {
+        return Ok(vec![usual(r"\\.\pipe\podman-machine-default")]);
+    }
+    let mut places = Vec::new();
+    if let Some(runtime) = around.directory("XDG_RUNTIME_DIR") {
+        places.push(usual(runtime.join("podman/podman.sock")));
+    }
+    places.push(usual("/run/podman/podman.sock"));
+    if let Some(home) = around.directory("HOME") {
+        places.push(usual(home.join(".local/share/containers/podman/machine/podman.sock")));
+    }
+    Ok(places)
+}
+
+/// What to do when nobody answers.
+pub fn how_to_start(flavour: Flavour) -> &'static str {
+    match (flavour, cfg!(target_os = "linux")) {
+        (Flavour::Docker, true) => {
+            "start it by `systemctl start docker` (or `systemctl --user start docker` for a rootless one), \
+             join its group to be let in, or name another by DOCKER_HOST"
+        }
+        (Flavour::Docker, false) => "start Docker Desktop, or name another daemon by DOCKER_HOST",
+        (Flavour::Podman, true) => {
+            "start its service by `systemctl --user start podman.socket` (or `systemctl start podman.socket` as root), \
+             or name another by CONTAINER_HOST"
+        }
+        (Flavour::Podman, false) => "run `podman machine start`, or name another service by CONTAINER_HOST",
+    }
+}
+
+const DEFAULT_CONTEXT: &str = "default";
+
+fn usual(path: impl Into<PathBuf>) -> Candidate {
+    Candidate { endpoint: Endpoint::Local(path.into()), because: "the usual place".to_owned() }
+}
+
+fn named(host: &str, because: &str, around: &Surroundings<'_>) -> Result<Candidate> {
+    let tls = around.tls_of_environment()?;
+    Ok(Candidate { endpoint: endpoint(host, because, tls)?, because: because.to_owned() })
+}
+
+fn endpoint(host: &str, because: &str, tls: Option<TlsFiles>) -> Result<Endpoint> {
+    let wrong = |what: &str| Error::invalid_input(format!("{because} names {host:?}, {what}"));
+    let (scheme, rest) = match host.split_once("://") {
+        Some((scheme, rest)) => (scheme, rest),
+        None if host.starts_with('/') => ("unix", host),
+        None => ("tcp", host),
+    };
+    if rest.is_empty() {
+        return Err(wrong("which says no place"));
+    }
+    match scheme {
+        "unix" if Path::new(rest).is_absolute() => Ok(Endpoint::Local(PathBuf::from(rest))),
+        "unix" => Err(wrong("whose path is not absolute")),
+        "npipe" => Ok(Endpoint::Local(PathBuf::from(rest.replace('/', "\\")))),
+        "tcp" | "http" | "https" => {
+            let address = rest.trim_end_matches('/').to_owned();
+            match tls {
+                Some(files) => Ok(Endpoint::Tls { address, files }),
+                None if scheme == "https" => Err(wrong("which needs certificates").with_hint(
+                    "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to a directory with ca.pem, cert.pem and key.pem",
+                )),
+                None => Ok(Endpoint::Plain { address }),
+            }
+        }
+        "ssh" => Err(wrong("and connections over ssh are not made by us").with_hint(
+            "forward the socket yourself, for example `ssh -N -L /tmp/daemon.sock:/var/run/docker.sock HOST`, and \
+             name unix:///tmp/daemon.sock",
+        )),
+        _ => Err(wrong("which is no address of a daemon").with_hint("use unix:///PATH or tcp://HOST:PORT")),
+    }
+}
+
+/// The parts of Docker's own files that say where its daemon is.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClientConfig {
+    current_context: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ContextFile {
+    name: String,
+    endpoints: ContextEndpoints,
+}
+
+#[derive(Deserialize)]
+struct ContextEndpoints {
+    docker: Option<ContextEndpoint>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ContextEndpoint {
+    #[serde(default)]
+    host: String,
+    #[serde(default, rename = "SkipTLSVerify")]
+    skip_tls_verify: bool,
+}
+
+fn current_context(around: &Surroundings<'_>) -> Result<Option<String>> {
+    let Some(directory) = around.client_directory() else { return Ok(None) };
+    let Some(text) = (around.read)(&directory.join("config.json")) else { return Ok(None) };
+    let config: ClientConfig = serde_json::from_slice(&text).map_err(|cause| {
+        Error::invalid_input("the config.json of Docker's client is not in order").with_cause(cause)
+    })?;
+    Ok(config.current_context.filter(|name| !name.is_empty()))
+}
+
+fn context(name: &str, because: &str, around: &Surroundings<'_>) -> Result<Candidate> {
+    let shown: String = name.chars().take(64).collect();
+    let unknown = || {
+        Error::not_found(format!("{because} names {shown:?}, which Docker's client does not know"))
+            .with_hint("`docker context ls` shows those that there are")
+    };
+    let contexts = around.client_directory().ok_or_else(unknown)?.join("contexts");
+    // Docker's client keeps each under the digest of its name, so that a name can hold anything.
+    let key: String = Sha256::digest(name.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = (around.read)(&contexts.join("meta").join(&key).join("meta.json")).ok_or_else(unknown)?;
+    let broken = || Error::invalid_input(format!("the context {shown:?} of Docker's client is not in order"));
+    let found: ContextFile = serde_json::from_slice(&text).map_err(|cause| broken().with_cause(cause))?;
+    let Some(place) = found.endpoints.docker.filter(|place| found.name == name && !place.host.is_empty()) else {
+        return Err(broken());
+    };
+    let tls = TlsFiles::in_directory(&contexts.join("tls").join(&key).join("docker"));
+    let has_tls = (around.read)(&tls.authority).is_some();
+    if place.skip_tls_verify {
+        return Err(unverified(&format!("the context {shown:?}")));
+    }
+    let because = format!("{because} ({shown})");
+    Ok(Candidate { endpoint: endpoint(&place.host, &because, has_tls.then_some(tls))?, because })
+}
+
+fn unverified(who: &str) -> Error {
+    Error::denied(format!("{who} does not verify the daemon, so anybody on the way could be it"))
+        .with_hint("give the authority's certificate as ca.pem, and let it be verified")
+}
+
+impl TlsFiles {
+    fn in_directory(directory: &Path) -> Self {
+        Self {
+            authority: directory.join("ca.pem"),
+            certificate: directory.join("cert.pem"),
+            key: directory.join("key.pem"),
+        }
+    }
+}
+
+impl Surroundings<'_> {
+    fn variable(&self, name: &str) -> Option<String> {
+        (self.variable)(name).filter(|value| !value.is_empty())
+    }
+
+    fn directory(&self, name: &str) -> Option<PathBuf> {
+        self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    fn client_directory(&self) -> Option<PathBuf> {
+        let home = || self.directory(if cfg!(windows) { "USERPROFILE" } else { "HOME" });
+        self.directory("DOCKER_CONFIG").or_else(|| home().map(|home| home.join(".docker")))
+    }
+
+    /// The certificates that Docker's variables ask for; `None` when they ask for no TLS.
+    fn tls_of_environment(&self) -> Result<Option<TlsFiles>> {
+        if self.variable("DOCKER_TLS_VERIFY").is_none() {
+            return match self.variable("DOCKER_TLS") {
+                Some(_) => Err(unverified("DOCKER_TLS without DOCKER_TLS_VERIFY")),
+                None => Ok(None),
+            };
+        }
+        let directory = self.directory("DOCKER_CERT_PATH").or_else(|| self.client_directory());
+        let directory = directory.ok_or_else(|| {
+            Error::invalid_input("DOCKER_TLS_VERIFY is set, and there is no place for certificates")
+                .with_hint("set DOCKER_CERT_PATH to a directory with ca.pem, cert.pem and key.pem")
+        })?;
+        Ok(Some(TlsFiles::in_directory(&directory)))
+    }
+}
+
+#[cfg(test)]
+#[path = "connect_tests.rs"]
+mod tests;

@@ -1,0 +1,156 @@
+use std::collections::HashMap;
+
+use sandbox::ErrorKind;
+
+use super::*;
+
+fn key(name: &str) -> String {
+    Sha256::digest(name.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[derive(Default)]
+struct World {
+    variables: HashMap<&'static str, String>,
+    files: HashMap<PathBuf, String>,
+}
+
+impl World {
+    fn with(mut self, name: &'static str, value: &str) -> Self {
+        self.variables.insert(name, value.to_owned());
+        self
+    }
+
+    fn file(mut self, path: &str, text: &str) -> Self {
+        self.files.insert(PathBuf::from(path), text.to_owned());
+        self
+    }
+
+    fn context(self, name: &str, endpoint: &str) -> Self {
+        let path = format!("/home/u/.docker/contexts/meta/{}/meta.json", key(name));
+        self.file(&path, &format!(r#"{{"Name":"{name}","Metadata":{{}},"Endpoints":{{"docker":{endpoint}}}}}"#))
+    }
+
+    fn look(&self, flavour: Flavour, wish: &Wish) -> Result<Vec<Candidate>> {
+        let variable = |name: &str| self.variables.get(name).cloned();
+        let read = |path: &Path| self.files.get(path).map(|text| text.clone().into_bytes());
+        candidates(flavour, wish, &Surroundings { variable: &variable, read: &read })
+    }
+
+    fn places(&self, flavour: Flavour) -> Vec<String> {
+        self.look(flavour, &Wish::default()).unwrap().iter().map(|found| found.endpoint.to_string()).collect()
+    }
+
+    fn refusal(&self, flavour: Flavour) -> Error {
+        self.look(flavour, &Wish::default()).unwrap_err()
+    }
+}
+
+fn at_home() -> World {
+    World::default().with("HOME", "/home/u").with("XDG_RUNTIME_DIR", "/run/user/1000")
+}
+
+#[test]
+#[cfg(unix)]
+fn without_a_word_the_usual_sockets_are_tried() {
+    assert_eq!(
+        at_home().places(Flavour::Docker),
+        ["/var/run/docker.sock", "/run/user/1000/docker.sock", "/home/u/.docker/run/docker.sock"]
+    );
+    assert_eq!(
+        at_home().places(Flavour::Podman),
+        [
+            "/run/user/1000/podman/podman.sock",
+            "/run/podman/podman.sock",
+            "/home/u/.local/share/containers/podman/machine/podman.sock"
+        ]
+    );
+    assert_eq!(World::default().places(Flavour::Docker), ["/var/run/docker.sock"]);
+}
+
+#[test]
+fn what_is_named_is_the_only_place() {
+    let world = at_home().with("DOCKER_HOST", "unix:///srv/d.sock").with("CONTAINER_HOST", "unix:///srv/p.sock");
+    assert_eq!(world.places(Flavour::Docker), ["/srv/d.sock"]);
+    assert_eq!(world.places(Flavour::Podman), ["/srv/p.sock"]);
+    let wish = Wish { host: Some("tcp://10.0.0.1:2375".to_owned()), context: None };
+    let found = world.look(Flavour::Docker, &wish).unwrap();
+    assert_eq!(found[0].endpoint, Endpoint::Plain { address: "10.0.0.1:2375".to_owned() });
+}
+
+#[test]
+fn addresses_read_as_docker_reads_them() {
+    for (host, place) in [
+        ("tcp://h:1", "tcp://h:1"),
+        ("tcp://h:1/", "tcp://h:1"),
+        ("h:1", "tcp://h:1"),
+        ("/a.sock", "/a.sock"),
+        ("npipe:////./pipe/x", r"\\.\pipe\x"),
+    ] {
+        assert_eq!(at_home().with("DOCKER_HOST", host).places(Flavour::Docker), [place]);
+    }
+    for host in ["unix://", "unix://relative", "ftp://h", "https://h:2376", "ssh://user@h"] {
+        let error = at_home().with("DOCKER_HOST", host).refusal(Flavour::Docker);
+        assert_eq!(error.kind(), ErrorKind::InvalidInput, "{host}");
+        assert!(error.message().contains("DOCKER_HOST"), "{error}");
+    }
+}
+
+#[test]
+fn ssh_is_refused_with_a_way_around() {
+    for (flavour, name) in [(Flavour::Docker, "DOCKER_HOST"), (Flavour::Podman, "CONTAINER_HOST")] {
+        let error = at_home().with(name, "ssh://core@10.0.0.1/run/podman/podman.sock").refusal(flavour);
+        assert!(error.hint().unwrap().contains("ssh -N -L"), "{error:?}");
+    }
+}
+
+#[test]
+fn tls_is_verified_or_refused() {
+    let verified = at_home().with("DOCKER_HOST", "tcp://h:2376").with("DOCKER_TLS_VERIFY", "1");
+    let found = verified.look(Flavour::Docker, &Wish::default()).unwrap();
+    let files = TlsFiles::in_directory(Path::new("/home/u/.docker"));
+    assert_eq!(found[0].endpoint, Endpoint::Tls { address: "h:2376".to_owned(), files });
+    let elsewhere = verified.with("DOCKER_CERT_PATH", "/etc/certs");
+    let found = elsewhere.look(Flavour::Docker, &Wish::default()).unwrap();
+    let Endpoint::Tls { files, .. } = &found[0].endpoint else { panic!("{found:?}") };
+    assert_eq!(files.key, Path::new("/etc/certs/key.pem"));
+    let blind = at_home().with("DOCKER_HOST", "tcp://h:2376").with("DOCKER_TLS", "1");
+    assert_eq!(blind.refusal(Flavour::Docker).kind(), ErrorKind::Denied);
+}
+
+#[test]
+fn contexts_are_dockers_own() {
+    let world = at_home().context("work", r#"{"Host":"unix:///srv/w.sock","SkipTLSVerify":false}"#);
+    assert_eq!(world.with("DOCKER_CONTEXT", "work").places(Flavour::Docker), ["/srv/w.sock"], "by the variable");
+    let current = at_home()
+        .context("work", r#"{"Host":"tcp://h:2376"}"#)
+        .file("/home/u/.docker/config.json", r#"{"auths":{},"currentContext":"work"}"#)
+        .file(&format!("/home/u/.docker/contexts/tls/{}/docker/ca.pem", key("work")), "…");
+    assert_eq!(current.places(Flavour::Docker), ["tcp://h:2376 with TLS"], "by the configuration");
+    let first = current.with("DOCKER_HOST", "unix:///srv/d.sock");
+    assert_eq!(first.places(Flavour::Docker), ["/srv/d.sock"], "DOCKER_HOST goes before contexts");
+    let wish = Wish { host: None, context: Some("work".to_owned()) };
+    let found = first.look(Flavour::Docker, &wish).unwrap();
+    assert_eq!(found[0].endpoint.to_string(), "tcp://h:2376 with TLS", "a setting goes before DOCKER_HOST");
+    assert_eq!(first.look(Flavour::Podman, &wish).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+#[cfg(unix)]
+fn the_default_context_is_the_usual_place() {
+    let world = at_home().file("/home/u/.docker/config.json", r#"{"currentContext":"work"}"#);
+    assert_eq!(world.with("DOCKER_CONTEXT", "default").places(Flavour::Docker)[0], "/var/run/docker.sock");
+}
+
+#[test]
+fn contexts_that_are_not_there_or_broken_are_said() {
+    let error = at_home().with("DOCKER_CONTEXT", "work").refusal(Flavour::Docker);
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    for endpoint in ["{}", "null", "[]", r#"{"Host":7}"#] {
+        let world = at_home().context("work", endpoint).with("DOCKER_CONTEXT", "work");
+        assert_eq!(world.refusal(Flavour::Docker).kind(), ErrorKind::InvalidInput, "{endpoint}");
+    }
+    let blind = at_home().context("work", r#"{"Host":"tcp://h:2376","SkipTLSVerify":true}"#);
+    assert_eq!(blind.with("DOCKER_CONTEXT", "work").refusal(Flavour::Docker).kind(), ErrorKind::Denied);
+    let world = at_home().file("/home/u/.docker/config.json", "{");
+    assert_eq!(world.refusal(Flavour::Docker).kind(), ErrorKind::InvalidInput);
+}

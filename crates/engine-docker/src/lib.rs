@@ -1,0 +1,60 @@
+//! Sandboxes as containers of somebody's Docker or Podman daemon.
+//!
+//! ```text
+//! server ──(API: create, start, remove)──▶ daemon ──▶ container
+//!    │                                       │           └─ process 1: ours, mounted read-only
+//!    └──(one stream: `exec /.sandpen/init bridge`)───────────▶ bridge ─▶ execs, terminals, files, deadline
+//! ```
+//!
+//! - `connect` decides, as data, where the daemon may be; `client` talks to it, each call with its time-out.
+//! - `translate` decides, as data, what a container is made of. What it says is what the daemon is asked for.
+//! - `record` is what a container says of itself in its labels: everything that a later process must know.
+//! - `image` finds, fetches and describes images; `agent_volume` brings process 1 to the daemon.
+//! - `create`, `engine` and `recovery` implement the `Engine` contract, `pool` keeps containers ahead of demand,
+//!   `snapshots` makes images of sandboxes.
+//!
+//! Nothing here depends on sharing a kernel or a file system with the daemon, so remote ones and those in virtual machines
+//! work as local ones do. Knows nothing of MCP or HTTP.
+
+mod client;
+pub mod connect;
+mod record;
+mod translate;
+
+pub use client::{Daemon, DaemonFacts};
+pub use connect::Wish;
+
+/// Which of the two daemons; they speak almost the same language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flavour {
+    Docker,
+    Podman,
+}
+
+impl Flavour {
+    /// The word of `--engine`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+
+    /// As its makers write it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Docker => "Docker",
+            Self::Podman => "Podman",
+        }
+    }
+}
+
+/// Whom programs are in a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ContainerUser {
+    /// The image's user, unless that is root: then user 1000.
+    #[default]
+    Sandbox,
+    /// The image's user, also if that is root. It is root without capabilities, and the isolation report says so.
+    Image,
+}

@@ -1,0 +1,216 @@
+//! What a container says of itself, in its labels: all that a later process must know to find it, to reach it and to tell
+//! about it. The daemon keeps it, so it exists exactly as long as the container does.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use sandbox::{ByteSize, Environment, GuestPath, Limits, Owner, Persistence, SandboxId, SandboxName};
+use serde::{Deserialize, Serialize};
+
+pub const INSTALLATION: &str = "org.sandpen.installation";
+pub const INSTANCE: &str = "org.sandpen.instance";
+pub const ID: &str = "org.sandpen.id";
+pub const OWNER: &str = "org.sandpen.owner";
+pub const NAME: &str = "org.sandpen.name";
+pub const PERSISTENCE: &str = "org.sandpen.persistence";
+pub const TOKEN: &str = "org.sandpen.token";
+pub const AGENT: &str = "org.sandpen.agent";
+const RECORD: &str = "org.sandpen.record";
+
+const VERSION: u32 = 1;
+
+/// One sandbox, as it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    pub id: SandboxId,
+    pub owner: Owner,
+    pub name: Option<SandboxName>,
+    pub persistence: Persistence,
+    pub limits: Limits,
+    pub environment: Environment,
+    pub work_directory: GuestPath,
+    pub home: GuestPath,
+    pub user: User,
+    /// The image by its digest: its name may mean another one by now.
+    pub image: String,
+    pub idle: Duration,
+    /// Shown to process 1 by whoever connects, so that programs inside cannot.
+    pub token: String,
+    /// Which process 1 is in it.
+    pub agent: String,
+}
+
+/// The ids that programs run with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct User {
+    pub id: u32,
+    pub group: u32,
+}
+
+impl User {
+    pub const SANDBOX: Self = Self { id: 1000, group: 1000 };
+}
+
+/// Who makes containers: one directory of state, and one process that uses it.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker<'a> {
+    pub installation: &'a str,
+    pub instance: &'a str,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    version: u32,
+    cpu_millis: u32,
+    memory: u64,
+    processes: u32,
+    disk: u64,
+    inodes: u64,
+    open_files: u64,
+    environment: Vec<(String, String)>,
+    work_directory: String,
+    home: String,
+    user: User,
+    image: String,
+    idle_milliseconds: u64,
+}
+
+/// Every label is set, also one without a value: an image may bring labels of the same names.
+pub fn labels(maker: Maker<'_>, description: &Description) -> HashMap<String, String> {
+    let limits = &description.limits;
+    let text = |path: &GuestPath| path.to_string_lossy().into_owned();
+    let record = Record {
+        version: VERSION,
+        cpu_millis: limits.cpu_millis,
+        memory: limits.memory.bytes(),
+        processes: limits.processes,
+        disk: limits.disk.bytes(),
+        inodes: limits.inodes,
+        open_files: limits.open_files,
+        environment: description.environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        work_directory: text(&description.work_directory),
+        home: text(&description.home),
+        user: description.user,
+        image: description.image.clone(),
+        idle_milliseconds: u64::try_from(description.idle.as_millis()).unwrap_or(u64::MAX),
+    };
+    let record = serde_json::to_string(&record).unwrap_or_default();
+    let name = description.name.as_ref().map_or("", SandboxName::as_str);
+    [
+        (INSTALLATION, maker.installation),
+        (INSTANCE, maker.instance),
+        (ID, description.id.as_str()),
+        (OWNER, description.owner.as_str()),
+        (NAME, name),
+        (PERSISTENCE, word(description.persistence)),
+        (TOKEN, &description.token),
+        (AGENT, &description.agent),
+        (RECORD, &record),
+    ]
+    .into_iter()
+    .map(|(label, value)| (label.to_owned(), value.to_owned()))
+    .collect()
+}
+
+/// `None` for labels that are not ours or make no sense.
+pub fn read(labels: &HashMap<String, String>) -> Option<Description> {
+    let label = |name: &str| labels.get(name).map(String::as_str);
+    let record: Record = serde_json::from_str(label(RECORD)?).ok()?;
+    if record.version != VERSION {
+        return None;
+    }
+    let mut environment = Environment::default();
+    for (name, value) in record.environment {
+        environment.insert(name, value).ok()?;
+    }
+    Some(Description {
+        id: label(ID)?.parse().ok()?,
+        owner: label(OWNER)?.parse().ok()?,
+        name: label(NAME).filter(|name| !name.is_empty()).map(str::parse).transpose().ok()?,
+        persistence: persistence(label(PERSISTENCE)?)?,
+        limits: Limits {
+            cpu_millis: record.cpu_millis,
+            memory: ByteSize::new(record.memory),
+            processes: record.processes,
+            disk: ByteSize::new(record.disk),
+            inodes: record.inodes,
+            open_files: record.open_files,
+        },
+        environment,
+        work_directory: record.work_directory.parse().ok()?,
+        home: record.home.parse().ok()?,
+        user: record.user,
+        image: record.image,
+        idle: Duration::from_millis(record.idle_milliseconds),
+        token: label(TOKEN)?.to_owned(),
+        agent: label(AGENT)?.to_owned(),
+    })
+}
+
+/// What a sandbox's container is called. The daemon keeps names apart, so two sandboxes cannot have one id.
+pub fn container_name(id: &SandboxId) -> String {
+    format!("sandpen-{id}")
+}
+
+fn word(persistence: Persistence) -> &'static str {
+    match persistence {
+        Persistence::Ephemeral => "ephemeral",
+        Persistence::Persistent => "persistent",
+    }
+}
+
+fn persistence(word: &str) -> Option<Persistence> {
+    match word {
+        "ephemeral" => Some(Persistence::Ephemeral),
+        "persistent" => Some(Persistence::Persistent),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn description() -> Description {
+        let mut environment = Environment::default();
+        environment.insert("LANG", "C.UTF-8").unwrap();
+        Description {
+            id: "sb-23456789abcdefgh".parse().unwrap(),
+            owner: "ada@example.org".parse().unwrap(),
+            name: Some("lab".parse().unwrap()),
+            persistence: Persistence::Persistent,
+            limits: Limits::default(),
+            environment,
+            work_directory: GuestPath::workspace(),
+            home: "/home/sandbox".parse().unwrap(),
+            user: User::SANDBOX,
+            image: "sha256:00".to_owned(),
+            idle: Duration::from_secs(600),
+            token: "secret".to_owned(),
+            agent: "hash".to_owned(),
+        }
+    }
+
+    const MAKER: Maker<'static> = Maker { installation: "one", instance: "in-23456789abcdefgh" };
+
+    #[test]
+    fn what_was_written_is_read() {
+        let mut wanted = description();
+        assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
+        (wanted.name, wanted.persistence) = (None, Persistence::Ephemeral);
+        assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted));
+    }
+
+    #[test]
+    fn labels_that_make_no_sense_are_nobodys() {
+        let whole = labels(MAKER, &description());
+        for (label, value) in [(ID, "sb-1"), (OWNER, ""), (PERSISTENCE, "often"), (RECORD, "{}"), (NAME, "A B")] {
+            let mut broken = whole.clone();
+            broken.insert(label.to_owned(), value.to_owned());
+            assert_eq!(read(&broken), None, "{label}");
+            broken.remove(label);
+            assert_eq!(read(&broken).is_none(), label != NAME, "without {label}");
+        }
+    }
+}

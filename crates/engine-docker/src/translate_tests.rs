@@ -1,0 +1,74 @@
+use sandbox::Persistence;
+
+use super::*;
+use crate::record::User;
+use crate::record::tests::description;
+
+const MAKER: Maker<'static> = Maker { installation: "0123456789abcdef", instance: "in-23456789abcdefgh" };
+
+fn translated(flavour: Flavour, description: &Description, volumes: &[String], runtime: Option<&str>) -> String {
+    let settings = [("SANDPEN_EXAMPLE".to_owned(), "1".to_owned())];
+    let wanted = Wanted {
+        flavour,
+        maker: MAKER,
+        description,
+        settings: &settings,
+        agent_volume: "sandpen-agent-hash",
+        volumes,
+        runtime,
+    };
+    // By way of a value, whose keys can be put in order.
+    let mut value = serde_json::to_value(container(&wanted)).unwrap();
+    value.sort_all_objects();
+    format!("{}\n", serde_json::to_string_pretty(&value).unwrap())
+}
+
+/// `SANDPEN_WRITE_GOLDEN=1` writes what is now said, for a person to look at.
+fn check(name: &str, said: &str) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("golden").join(name);
+    if std::env::var_os("SANDPEN_WRITE_GOLDEN").is_some() {
+        std::fs::write(&path, said).unwrap();
+    }
+    assert_eq!(said, std::fs::read_to_string(&path).unwrap(), "{name}");
+}
+
+fn plain() -> Description {
+    Description { name: None, persistence: Persistence::Ephemeral, ..description() }
+}
+
+#[test]
+fn containers_are_what_the_golden_files_say() {
+    check("docker.json", &translated(Flavour::Docker, &plain(), &[], None));
+    check("podman.json", &translated(Flavour::Podman, &plain(), &[], None));
+    let mut odd = description();
+    odd.work_directory = "/app/data".parse().unwrap();
+    odd.user = User { id: 33, group: 34 };
+    odd.limits.memory = ByteSize::mebibytes(64);
+    odd.limits = enforced_limits(&odd.limits);
+    let volumes = ["/var/lib/data".to_owned(), "/tmp".to_owned(), "/proc/x".to_owned()];
+    check("docker-odd.json", &translated(Flavour::Docker, &odd, &volumes, Some("runsc")));
+}
+
+#[test]
+fn a_disk_is_never_larger_than_the_memory_it_is_in() {
+    let limits = Limits { memory: ByteSize::mebibytes(64), disk: ByteSize::mebibytes(1024), ..Limits::default() };
+    assert_eq!(enforced_limits(&limits).disk, ByteSize::mebibytes(48));
+    let small = Limits { disk: ByteSize::mebibytes(8), ..limits };
+    assert_eq!(enforced_limits(&small).disk, ByteSize::mebibytes(8));
+}
+
+#[test]
+fn work_directories_that_cannot_be_mounts_are_none() {
+    for (place, is_own) in
+        [("/", false), ("/proc/self", false), ("/dev", false), ("/.sandpen/x", false), ("/device", true), ("/a", true)]
+    {
+        assert_eq!(is_own_directory(place), is_own, "{place}");
+    }
+}
+
+#[test]
+fn volumes_of_images_are_places_or_nothing() {
+    assert_eq!(place_of("/var/lib/x/").as_deref(), Some("/var/lib/x"));
+    assert_eq!(place_of("relative"), None);
+    assert_eq!(place_of(""), None);
+}
