@@ -23,6 +23,8 @@ use tokio_util::io::StreamReader;
 use crate::Flavour;
 use crate::connect::{self, Candidate, Endpoint, Surroundings, Wish};
 
+mod images;
+
 /// How long a daemon may take to answer a question.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long it may work on what takes time by its nature: images.

@@ -16,13 +16,25 @@
 //! Nothing here depends on sharing a kernel or a file system with the daemon, so remote ones and those in virtual machines
 //! work as local ones do. Knows nothing of MCP or HTTP.
 
+use std::fmt;
+
+use sandbox::Result;
+
+mod agent_volume;
+mod carrier;
 mod client;
 pub mod connect;
+mod image;
+mod places;
+mod random;
 mod record;
+mod reference;
 mod translate;
+mod users;
 
 pub use client::{Daemon, DaemonFacts};
 pub use connect::Wish;
+pub use image::PullProgress;
 
 /// Which of the two daemons; they speak almost the same language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -57,4 +69,27 @@ pub enum ContainerUser {
     Sandbox,
     /// The image's user, also if that is root. It is root without capabilities, and the isolation report says so.
     Image,
+}
+
+/// Who the user is to a registry.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Login {
+    Password {
+        user: String,
+        secret: String,
+    },
+    /// Something to get tokens with, instead of a password.
+    Identity(String),
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Login")
+    }
+}
+
+/// Where logins are looked up, when a registry may want one. May take its time.
+pub trait Logins: fmt::Debug + Send + Sync {
+    /// For this registry and no other, as Docker's client keeps it.
+    fn find(&self, registry: &str) -> Result<Option<Login>>;
 }

@@ -1,0 +1,145 @@
+//! Questions about images, and files of containers that do not run.
+
+use std::collections::HashMap;
+
+use bollard::body_full;
+use bollard::body_try_stream;
+use bollard::models::{ContainerConfig, CreateImageInfo, ImageInspect, ImageSummary};
+use bollard::query_parameters::{
+    CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateImageOptionsBuilder,
+    DownloadFromContainerOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptionsBuilder,
+    UploadToContainerOptionsBuilder,
+};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use sandbox::{Error, Result};
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio_util::io::{ReaderStream, StreamReader};
+
+use super::{Daemon, Failure};
+use crate::Login;
+
+impl Daemon {
+    pub(crate) async fn image(&self, name: &str) -> Result<Option<ImageInspect>> {
+        let found = self.ask(self.docker.inspect_image(name)).await;
+        self.perhaps("look at an image", found)
+    }
+
+    /// Images whose names match a pattern, dangling ones left out.
+    pub(crate) async fn images(&self, pattern: &str) -> Result<Vec<ImageSummary>> {
+        let filters = HashMap::from([("reference", vec![pattern])]);
+        let options = ListImagesOptionsBuilder::default().filters(&filters).build();
+        let listed = self.ask(self.docker.list_images(Some(options))).await;
+        listed.map_err(|failure| self.told("list images", failure))
+    }
+
+    /// What the daemon says while it fetches an image. Dropping it ends the pull.
+    pub(crate) fn pull(
+        &self,
+        repository: &str,
+        tag: Option<&str>,
+        login: Option<(String, Login)>,
+    ) -> impl Stream<Item = std::result::Result<CreateImageInfo, Failure>> + use<> {
+        let mut options = CreateImageOptionsBuilder::default().from_image(repository);
+        if let Some(tag) = tag {
+            options = options.tag(tag);
+        }
+        let login = login.map(|(registry, login)| credentials(registry, login));
+        let said = self.patient().create_image(Some(options.build()), None, login);
+        said.map(|step| step.map_err(Failure::Client))
+    }
+
+    /// Whether there was one. Containers that use it keep it, without its name.
+    pub(crate) async fn remove_image(&self, name: &str) -> Result<bool> {
+        let options = RemoveImageOptionsBuilder::default().force(true).build();
+        let removed = self.ask(self.docker.remove_image(name, Some(options), None)).await;
+        self.perhaps("remove an image", removed).map(|removed| removed.is_some())
+    }
+
+    /// Make an image of a container's files, and give it a name.
+    pub(crate) async fn commit(
+        &self,
+        container: &str,
+        repository: &str,
+        tag: &str,
+        config: ContainerConfig,
+    ) -> Result<String> {
+        let options =
+            CommitContainerOptionsBuilder::default().container(container).repo(repository).tag(tag).pause(false);
+        let committed = self.patient().commit_container(options.build(), config).await;
+        committed
+            .map(|committed| committed.id)
+            .map_err(|error| self.told("make an image of a sandbox", Failure::Client(error)))
+    }
+
+    /// The size of a file; `None` when nothing is there.
+    pub(crate) async fn file_size(&self, container: &str, path: &str) -> Result<Option<u64>> {
+        let options = ContainerArchiveInfoOptionsBuilder::default().path(path).build();
+        let told = self.ask(self.docker.get_container_archive_info(container, Some(options))).await;
+        let found = self.perhaps("look into a container", told)?;
+        Ok(found.map(|found| u64::try_from(found.size).unwrap_or(0)))
+    }
+
+    /// A path of a container as a tar stream; names in it begin with the last part of the path.
+    pub(crate) fn download(&self, container: &str, path: &str) -> Box<dyn AsyncRead + Send + Unpin> {
+        let options = DownloadFromContainerOptionsBuilder::default().path(path).build();
+        let pieces = self.patient().download_from_container(container, Some(options));
+        let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
+        Box::new(StreamReader::new(Box::pin(pieces)))
+    }
+
+    /// A small file of a container; `None` when it is not there or no regular file.
+    pub(crate) async fn small_file(&self, container: &str, path: &str, most: u64) -> Result<Option<Vec<u8>>> {
+        if self.file_size(container, path).await?.is_none_or(|size| size > most) {
+            return Ok(None);
+        }
+        let mut archive = Vec::new();
+        // A header, the file and the end of the archive, each in blocks.
+        let reading = self.download(container, path).take(most + (8 << 10)).read_to_end(&mut archive).await;
+        let broken = |cause: std::io::Error| Error::unavailable("a file of an image cannot be read").with_cause(cause);
+        reading.map_err(broken)?;
+        let mut entries = tar::Archive::new(archive.as_slice());
+        let Some(entry) = entries.entries().map_err(broken)?.next() else { return Ok(None) };
+        let mut entry = entry.map_err(broken)?;
+        if !entry.header().entry_type().is_file() {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).map_err(broken)?;
+        Ok(Some(bytes))
+    }
+
+    pub(crate) async fn upload(&self, container: &str, path: &str, archive: Bytes) -> Result<()> {
+        let options = UploadToContainerOptionsBuilder::default().path(path).build();
+        let sent = self.patient().upload_to_container(container, Some(options), body_full(archive)).await;
+        sent.map_err(|error| self.told("take files", Failure::Client(error)))
+    }
+
+    /// The same for an archive of any size, with the owners that it names.
+    pub(crate) async fn upload_stream(
+        &self,
+        container: &str,
+        path: &str,
+        archive: impl AsyncRead + Send + 'static,
+    ) -> Result<()> {
+        let options = UploadToContainerOptionsBuilder::default().path(path).copy_uidgid("true").build();
+        let body = body_try_stream(ReaderStream::with_capacity(archive, 64 * 1024));
+        let sent = self.patient().upload_to_container(container, Some(options), body).await;
+        sent.map_err(|error| self.told("take files", Failure::Client(error)))
+    }
+}
+
+fn credentials(registry: String, login: Login) -> bollard::auth::DockerCredentials {
+    let serveraddress = Some(registry);
+    match login {
+        Login::Password { user, secret } => bollard::auth::DockerCredentials {
+            username: Some(user),
+            password: Some(secret),
+            serveraddress,
+            ..Default::default()
+        },
+        Login::Identity(token) => {
+            bollard::auth::DockerCredentials { identitytoken: Some(token), serveraddress, ..Default::default() }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Images of the daemon: which one is meant, where it comes from when it is not there, and what it says of itself.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bollard::models::ImageInspect;
+use futures_util::StreamExt;
+use sandbox::{Environment, Error, ErrorKind, Image, Owner, Result, SandboxSpec, SavedName};
+use sha2::{Digest, Sha256};
+
+use crate::carrier::Carrier;
+use crate::client::{Daemon, Failure};
+use crate::record::{Maker, User};
+use crate::reference::Reference;
+use crate::users::Tables;
+use crate::{ContainerUser, Logins, translate};
+
+/// A pull that says nothing for this long is given up.
+const SILENCE: Duration = Duration::from_secs(120);
+/// A larger table of users is not read, and so has nobody in it.
+const LARGEST_TABLE: u64 = 1 << 20;
+/// Images that are remembered.
+const MOST_KNOWN: usize = 256;
+
+/// Where saved images are kept: a registry that cannot be, so that nothing is ever fetched from there or sent to it.
+pub const SAVED: &str = "saved.sandpen.invalid";
+
+/// An image as sandboxes see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Its digest, which always means the same.
+    pub id: String,
+    pub environment: Vec<(String, String)>,
+    pub user: User,
+    /// Directories for which it asks for volumes.
+    pub volumes: Vec<String>,
+    pub saved: bool,
+}
+
+/// What a daemon says while it fetches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullProgress {
+    pub status: String,
+    /// The layer that this is about.
+    pub layer: Option<String>,
+    pub bytes: Option<(u64, u64)>,
+}
+
+#[derive(Debug)]
+pub struct Images {
+    pub default: Option<String>,
+    pub user: ContainerUser,
+    pub logins: Option<Arc<dyn Logins>>,
+    known: Mutex<HashMap<String, Arc<Facts>>>,
+    /// Whoever wants an image that is under way waits for it and does not fetch it twice.
+    pulling: tokio::sync::Mutex<()>,
+}
+
+impl Images {
+    pub fn new(default: Option<String>, user: ContainerUser, logins: Option<Arc<dyn Logins>>) -> Self {
+        Self { default, user, logins, known: Mutex::default(), pulling: tokio::sync::Mutex::default() }
+    }
+
+    /// The image of a sandbox, fetched if it is not there.
+    pub async fn find(&self, daemon: &Daemon, maker: Maker<'_>, spec: &SandboxSpec) -> Result<Arc<Facts>> {
+        let title = daemon.flavour().title();
+        let found = match &spec.image {
+            Image::Host => {
+                let missing = || {
+                    Error::invalid_input(format!("sandboxes of {title} need an image, and none was named"))
+                        .with_hint("name one by --image, or set one for all by --container-image")
+                };
+                self.named(daemon, self.default.as_deref().ok_or_else(missing)?).await?
+            }
+            Image::Directory(_) | Image::Archive(_) => {
+                return Err(Error::unsupported(format!("{title} makes sandboxes from its own images only"))
+                    .with_hint(format!("make one of it by `{} import`", daemon.flavour().as_str())));
+            }
+            Image::Named(name) => self.named(daemon, name.as_str()).await?,
+            Image::Saved(name) => {
+                let place = saved_name(maker.installation, spec.image_owner(), name);
+                daemon.image(&place).await?.ok_or_else(|| {
+                    Error::not_found(format!("there is no saved image {name}"))
+                        .with_hint("names are of those who saved them")
+                })?
+            }
+        };
+        self.facts(daemon, maker, found, matches!(spec.image, Image::Saved(_))).await
+    }
+
+    async fn named(&self, daemon: &Daemon, name: &str) -> Result<ImageInspect> {
+        let reference = Reference::parse(name)?;
+        if let Some(found) = look(daemon, &reference).await? {
+            return Ok(found);
+        }
+        self.pull(daemon, &reference, &|_| {}).await
+    }
+
+    /// Fetch an image, unless somebody has just done so.
+    pub async fn pull(
+        &self,
+        daemon: &Daemon,
+        reference: &Reference,
+        progress: &(dyn Fn(PullProgress) + Send + Sync),
+    ) -> Result<ImageInspect> {
+        let _turn = self.pulling.lock().await;
+        if let Some(found) = look(daemon, reference).await? {
+            return Ok(found);
+        }
+        let absent = |cause: String| {
+            Error::not_found(format!("the image {reference} is not there and cannot be fetched"))
+                .with_hint(format!(
+                    "look for it by `{0} images`; `{0} login` when its registry wants one",
+                    daemon.flavour().as_str()
+                ))
+                .with_cause(cause)
+        };
+        let login = self.login(reference.registry()).await?;
+        let mut said = Box::pin(daemon.pull(&reference.repository, reference.version(), login));
+        loop {
+            let step = match tokio::time::timeout(SILENCE, said.next()).await {
+                Ok(step) => step,
+                Err(_) => return Err(absent(format!("the daemon said nothing for {} s", SILENCE.as_secs()))),
+            };
+            match step {
+                None => break,
+                Some(Ok(info)) => progress(PullProgress {
+                    status: info.status.unwrap_or_default(),
+                    layer: info.id,
+                    bytes: info.progress_detail.and_then(|detail| {
+                        let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
+                        Some((count(detail.current)?, count(detail.total)?))
+                    }),
+                }),
+                Some(Err(failure)) => return Err(not_pulled(daemon, failure, absent)),
+            }
+        }
+        look(daemon, reference).await?.ok_or_else(|| absent("the pull ended without it".to_owned()))
+    }
+
+    async fn login(&self, registry: &str) -> Result<Option<(String, crate::Login)>> {
+        let Some(logins) = self.logins.clone() else { return Ok(None) };
+        let asked = registry.to_owned();
+        let found = tokio::task::spawn_blocking(move || logins.find(&asked)).await;
+        let found = found.map_err(|cause| Error::internal("a login could not be looked up").with_cause(cause))??;
+        Ok(found.map(|login| (registry.to_owned(), login)))
+    }
+
+    async fn facts(&self, daemon: &Daemon, maker: Maker<'_>, image: ImageInspect, saved: bool) -> Result<Arc<Facts>> {
+        let id = image.id.ok_or_else(|| Error::internal("the daemon did not say which image it has"))?;
+        if let Some(known) = self.known().get(&id).filter(|known| known.saved == saved) {
+            return Ok(known.clone());
+        }
+        let config = image.config.unwrap_or_default();
+        let word = config.user.unwrap_or_default();
+        let tables = if Tables::is_needed(&word) { tables(daemon, maker, &id).await? } else { Tables::default() };
+        let facts = Arc::new(Facts {
+            id: id.clone(),
+            environment: config.env.iter().flatten().filter_map(|pair| usable(pair)).collect(),
+            user: runs_as(self.user, tables.find(&word)?),
+            volumes: config.volumes.iter().flatten().filter_map(|place| translate::place_of(place)).collect(),
+            saved,
+        });
+        let mut known = self.known();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(id, facts.clone());
+        Ok(facts)
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Facts>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a saved image is called by the daemon. Owners are not in it as they are: a name may hold little.
+pub fn saved_name(installation: &str, owner: &Owner, name: &SavedName) -> String {
+    format!("{}:{name}", saved_repository(installation, owner))
+}
+
+pub fn saved_repository(installation: &str, owner: &Owner) -> String {
+    let digest = Sha256::digest(owner.as_str().as_bytes());
+    let owner: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    format!("{SAVED}/{installation}/{owner}")
+}
+
+/// A daemon takes the beginning of an image's digest for a name too. That would be a way to images that others have saved,
+/// so what was found must have the name that was asked for.
+async fn look(daemon: &Daemon, reference: &Reference) -> Result<Option<ImageInspect>> {
+    if reference.registry() == SAVED {
+        return Err(Error::denied("saved images are found by saved:NAME only"));
+    }
+    let found = daemon.image(&reference.to_string()).await?;
+    Ok(found.filter(|image| {
+        let tags = image.repo_tags.iter().flatten();
+        tags.chain(image.repo_digests.iter().flatten()).any(|name| reference.is_called(name))
+    }))
+}
+
+fn not_pulled(daemon: &Daemon, failure: Failure, absent: impl Fn(String) -> Error) -> Error {
+    let said_something = failure.status().is_some();
+    let error = daemon.told("fetch an image", failure);
+    let cause = error.cause().map(ToString::to_string).unwrap_or_default();
+    match error.kind() {
+        ErrorKind::Unavailable if !said_something => error,
+        _ => absent(cause),
+    }
+}
+
+async fn tables(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Tables> {
+    let carrier = Carrier::make(daemon, maker, image, None).await?;
+    let text = async |path: &str| -> Result<String> {
+        let bytes = daemon.small_file(&carrier.id, path, LARGEST_TABLE).await?.unwrap_or_default();
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    Ok(Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? })
+}
+
+fn runs_as(policy: ContainerUser, wanted: User) -> User {
+    match policy {
+        ContainerUser::Sandbox if wanted.id == 0 => User::SANDBOX,
+        ContainerUser::Sandbox | ContainerUser::Image => wanted,
+    }
+}
+
+/// Those that a shell could set as well; whose home and name they are is told by us.
+fn usable(pair: &str) -> Option<(String, String)> {
+    let (name, value) = pair.split_once('=')?;
+    let is_ours = ["HOME", "USER"].contains(&name);
+    (!is_ours && Environment::default().insert(name, value).is_ok()).then(|| (name.to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_root_unless_the_operator_said_so() {
+        let (root, web) = (User { id: 0, group: 0 }, User { id: 33, group: 33 });
+        assert_eq!(runs_as(ContainerUser::Sandbox, root), User::SANDBOX);
+        assert_eq!(runs_as(ContainerUser::Sandbox, web), web);
+        assert_eq!(runs_as(ContainerUser::Image, root), root);
+    }
+
+    #[test]
+    fn saved_images_of_two_owners_have_two_names() {
+        let (ada, bob): (Owner, Owner) = ("ada".parse().unwrap(), "bob".parse().unwrap());
+        let name: SavedName = "lab".parse().unwrap();
+        let (first, second) = (saved_name("one", &ada, &name), saved_name("one", &bob, &name));
+        assert_ne!(first, second);
+        assert!(Reference::parse(&first).is_ok_and(|reference| reference.registry() == SAVED));
+    }
+
+    #[test]
+    fn variables_of_images_are_taken_when_they_are_any() {
+        assert_eq!(usable("A=b=c"), Some(("A".to_owned(), "b=c".to_owned())));
+        for pair in ["HOME=/root", "USER=root", "A", "=x", "A B=c"] {
+            assert_eq!(usable(pair), None, "{pair}");
+        }
+    }
+}

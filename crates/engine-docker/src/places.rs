@@ -1,0 +1,139 @@
+//! The engine's own directory: who this installation is, and which of its processes live.
+//!
+//! Several installations may use one daemon, and must leave each other's containers alone. Processes of one installation
+//! clear away what the dead among them left; a lock that is held says that its holder lives.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use sandbox::{Error, ErrorKind, InstanceId, Result};
+
+use crate::random;
+
+#[derive(Debug)]
+pub struct Places {
+    pub installation: String,
+    instances: PathBuf,
+}
+
+/// Held by a living engine; free again however it ended.
+#[derive(Debug)]
+pub struct InstanceLock {
+    path: PathBuf,
+    _held: File,
+}
+
+impl Places {
+    pub fn prepare(state: &Path) -> Result<Self> {
+        let directory = state.join("docker");
+        let instances = directory.join("instances");
+        let unusable = |cause: io::Error| {
+            Error::unavailable("a directory for the engine's state cannot be used")
+                .with_hint("choose another one by --state-dir")
+                .with_cause(format!("{}: {cause}", directory.display()))
+        };
+        fs::create_dir_all(&instances).map_err(unusable)?;
+        close_to_others(&directory).map_err(unusable)?;
+        let installation = installation(&directory, &random::text(8)?).map_err(unusable)?;
+        Ok(Self { installation, instances })
+    }
+
+    pub fn lock(&self, instance: &InstanceId) -> Result<InstanceLock> {
+        let path = self.instances.join(instance.as_str());
+        let taken = |cause: String| {
+            Error::new(ErrorKind::AlreadyExists, "another engine runs under this instance id").with_cause(cause)
+        };
+        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+        let file = file.map_err(|cause| taken(cause.to_string()))?;
+        file.try_lock().map_err(|cause| taken(cause.to_string()))?;
+        Ok(InstanceLock { path, _held: file })
+    }
+
+    /// One whose lock is not there has ended in good order, or was swept after its death.
+    pub fn is_alive(&self, instance: &str) -> bool {
+        let is_name = instance.parse::<InstanceId>().is_ok();
+        let Some(file) = is_name.then(|| File::open(self.instances.join(instance)).ok()).flatten() else {
+            return false;
+        };
+        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Remove the locks of the dead. Called when nothing of theirs is left.
+    pub fn forget_the_dead(&self) {
+        for entry in fs::read_dir(&self.instances).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| !self.is_alive(name)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+}
+
+impl Drop for InstanceLock {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Written whole under another name first: two processes may begin at once, and the first wins.
+fn installation(directory: &Path, new: &str) -> io::Result<String> {
+    let path = directory.join("installation");
+    if let Ok(found) = fs::read_to_string(&path) {
+        return checked(found);
+    }
+    let draft = directory.join(format!("installation-{new}"));
+    File::create_new(&draft).and_then(|mut file| file.write_all(new.as_bytes()))?;
+    let linked = fs::hard_link(&draft, &path);
+    fs::remove_file(&draft)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => checked(fs::read_to_string(&path)?),
+    }
+}
+
+fn checked(text: String) -> io::Result<String> {
+    if text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(text);
+    }
+    Err(io::Error::other("the name of the installation makes no sense"))
+}
+
+#[cfg(unix)]
+fn close_to_others(directory: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o700))
+}
+
+#[cfg(not(unix))]
+fn close_to_others(_: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_installation_keeps_its_name_and_two_have_two() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = Places::prepare(one.path()).unwrap().installation;
+        assert_eq!(Places::prepare(one.path()).unwrap().installation, first);
+        assert_ne!(Places::prepare(two.path()).unwrap().installation, first);
+    }
+
+    #[test]
+    fn a_lock_says_who_lives() {
+        let state = tempfile::tempdir().unwrap();
+        let places = Places::prepare(state.path()).unwrap();
+        let instance = InstanceId::random().unwrap();
+        assert!(!places.is_alive(instance.as_str()), "nobody has this name");
+        let held = places.lock(&instance).unwrap();
+        assert!(places.is_alive(instance.as_str()));
+        assert!(places.lock(&instance).is_err(), "nobody else may take it");
+        places.forget_the_dead();
+        assert!(places.is_alive(instance.as_str()), "the living are not forgotten");
+        drop(held);
+        assert!(!places.is_alive(instance.as_str()));
+        assert!(!places.is_alive("../installation"));
+    }
+}
