@@ -61,7 +61,7 @@ pub(crate) fn exported(stage: &Stage) -> Result<()> {
     product.run(&["image", "export", "exported-ours:1", &saved])?;
     stage.docker.run(&["load", "--input", &saved])?;
     theirs(stage, &directory, "exported-theirs:1")?;
-    let (docker, own) = (stage.docker.tree("exported-theirs:1")?, stage.docker.tree("exported-ours:1")?);
+    let (docker, own) = (stage.tree("exported-theirs:1")?, stage.tree("exported-ours:1")?);
     if !docker.has("workspace/made/sorted") || docker.has("workspace/given") {
         return Err("Docker has not built what was exported".into());
     }
@@ -78,7 +78,7 @@ pub(crate) fn another_build_is_seen(stage: &Stage) -> Result<()> {
         ours(stage, &product, &directory, "other-ours:1")?;
         fs::write(directory.join("Dockerfile"), format!("FROM debian:test\nRUN echo x >/file\n{line}\n"))?;
         theirs(stage, &directory, "other-theirs:1")?;
-        let differences = stage.docker.tree("other-theirs:1")?.differences(&stage.docker.tree("other-ours:1")?);
+        let differences = stage.tree("other-theirs:1")?.differences(&stage.tree("other-ours:1")?);
         if differences.len() != 1 || !differences[0].starts_with(expected) {
             return Err(format!("{line}: {differences:?}").into());
         }
@@ -107,7 +107,7 @@ fn compare(stage: &Stage, product: &Product, directory: &Path, name: &str) -> Re
     let (docker, own) = (format!("{name}-theirs:1"), format!("{name}-ours:1"));
     theirs(stage, directory, &docker)?;
     ours(stage, product, directory, &own)?;
-    let differences = stage.docker.tree(&docker)?.differences(&stage.docker.tree(&own)?);
+    let differences = stage.tree(&docker)?.differences(&stage.tree(&own)?);
     expect(&differences, &[])?;
     let (docker, own) = (said(stage, &docker)?, said(stage, &own)?);
     if docker == own { Ok(()) } else { Err(format!("{docker} is not {own}").into()) }

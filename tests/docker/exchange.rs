@@ -84,7 +84,7 @@ pub(crate) fn saved_by_us(stage: &Stage) -> Result<()> {
     stage.docker.run(&["load", "--input", &exported])?;
     let look = look.replace('~', "/home/sandbox");
     expect_text(&stage.docker.run(&["run", "--rm", "--network", "none", "lab:1", "sh", "-c", &look])?, seen)?;
-    let differences = stage.docker.tree("debian:test")?.differences(&stage.docker.tree("lab:1")?);
+    let differences = stage.tree("debian:test")?.differences(&stage.tree("lab:1")?);
     let is_ours = |line: &&String| ["workspace", "home/sandbox", "tmp"].iter().any(|place| line.starts_with(place));
     let (own, others): (Vec<_>, Vec<_>) = differences.into_iter().partition(|line| is_ours(&line));
     if own.len() < 6 {
@@ -154,7 +154,7 @@ fn inspect(product: &Product, source: &str) -> Result<Value> {
 }
 
 fn same_trees(stage: &Stage, one: &str, other: &str) -> Result<()> {
-    let (one, other) = (stage.docker.tree(one)?, stage.docker.tree(other)?);
+    let (one, other) = (stage.tree(one)?, stage.tree(other)?);
     if !one.has("bin") && !one.has("bin/program") {
         return Err("a tree is empty".into());
     }

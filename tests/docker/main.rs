@@ -3,30 +3,31 @@
 //!
 //! `cargo xtask test docker` installs them and builds the program. What is not installed is skipped by name.
 
-mod base;
 mod builds;
-mod daemon;
 mod exchange;
+mod left;
 mod product;
-mod registry;
 mod tree;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use daemon::Daemon;
 use libtest_mimic::{Arguments, Failed, Trial};
-use registry::Registry;
-use sandpen_tests::program::built;
-use sandpen_tests::{Result, Trouble, is_root};
+use sandpen_tests::daemon::{Daemon, Flavour};
+use sandpen_tests::program::is_installed;
+use sandpen_tests::registry::Registry;
+use sandpen_tests::{Result, Trouble, images};
 use tempfile::TempDir;
+use tree::Tree;
 
 type Test = fn(&Stage) -> Result<()>;
 
 const TESTS: &[(&str, Test)] = &[
     ("every difference of two trees is seen", |_| tree::every_difference_is_seen()),
-    ("nothing is left of a daemon", |stage| daemon::nothing_is_left(&stage.program)),
+    ("nothing is left of a daemon", left::nothing),
+    ("nothing is left of a daemon when its test is killed", left::nothing_after_a_kill),
     ("what Docker saves runs here and goes back the same", exchange::saved_by_docker),
     ("an image without a shell goes there and back", exchange::from_scratch),
     ("what is saved of a sandbox runs in Docker with the same files", exchange::saved_by_us),
@@ -37,7 +38,7 @@ const TESTS: &[(&str, Test)] = &[
     ("what skopeo puts into a registry is fetched when a sandbox asks for it", exchange::by_skopeo),
 ];
 
-const PROGRAMS: &[&str] = &["dockerd", "docker", "docker-registry", "skopeo", "mmdebstrap", "unshare", "cc"];
+const PROGRAMS: &[&str] = &["docker-registry", "skopeo", "mmdebstrap", "cc"];
 
 /// What the tests share: all of it takes a while to start.
 struct Stage {
@@ -51,17 +52,26 @@ struct Stage {
 impl Stage {
     fn set() -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("sandpen-stage-").tempdir()?;
-        let built = built("sandpen")?;
-        let kept = built.ancestors().nth(2).ok_or("the program lies nowhere")?.join("images");
-        let debian = base::debian(&kept)?;
-        let program = base::program(directory.path())?;
-        let docker = Daemon::start()?;
-        docker.run(&["import", &debian.to_string_lossy(), "debian:test"])?;
+        let debian = images::debian()?;
+        let program = images::program(directory.path())?;
+        let docker = Daemon::start(Flavour::Docker)?;
+        docker.run(&["import", &debian.to_string_lossy(), images::DEBIAN])?;
         Ok(Self { docker, registry: Registry::start()?, debian, program, _directory: directory })
+    }
+
+    /// All files of an image, as Docker has them.
+    fn tree(&self, image: &str) -> Result<Tree> {
+        let archive = self.docker.export(image)?;
+        let tree = Tree::read(fs::File::open(&archive)?);
+        fs::remove_file(archive)?;
+        tree
     }
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = left::hold() {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     // They share one daemon, and each is busy on several processors by itself.
     arguments.test_threads = Some(1);
@@ -90,10 +100,6 @@ fn main() -> ExitCode {
 }
 
 fn missing() -> Option<String> {
-    if !is_root() {
-        return Some("a daemon of Docker's needs root".to_owned());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let is_installed = |name: &&&str| std::env::split_paths(&path).any(|directory| directory.join(name).is_file());
-    PROGRAMS.iter().find(|name| !is_installed(name)).map(|name| format!("{name} is not installed"))
+    let absent = || PROGRAMS.iter().find(|name| !is_installed(name)).map(|name| format!("{name} is not installed"));
+    Flavour::Docker.missing().or_else(absent)
 }

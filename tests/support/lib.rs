@@ -7,6 +7,8 @@ pub mod census;
 pub mod cgroups;
 #[cfg(feature = "weaken")]
 pub mod check;
+pub mod daemon;
+pub mod images;
 #[cfg(feature = "weaken")]
 pub mod lab;
 pub mod mounts;
@@ -14,6 +16,7 @@ pub mod probe;
 pub mod processes;
 pub mod program;
 pub mod random;
+pub mod registry;
 #[cfg(feature = "weaken")]
 pub mod server;
 pub mod table;

@@ -15,6 +15,12 @@ pub fn built(name: &str) -> Result<PathBuf> {
     if program.is_file() { Ok(program) } else { Err(format!("{} is not built", program.display()).into()) }
 }
 
+/// Whether `program` is found in the search path.
+pub fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
+}
+
 /// A child whose whole tree is killed when this is dropped.
 pub struct Program {
     pub child: Child,

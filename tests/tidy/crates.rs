@@ -11,7 +11,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("sandpen-egress", &["sandpen-sandbox", "hyper", "rustls", "rcgen", "hickory-resolver"]),
     ("sandpen-agent", &["sandpen-sandbox"]),
     ("sandpen-engine-native", &["sandpen-sandbox", "sandpen-agent", "sandpen-images", "sandpen-egress"]),
-    ("sandpen-engine-docker", &["sandpen-sandbox", "sandpen-agent", "sandpen-egress", "bollard"]),
+    ("sandpen-engine-docker", &["sandpen-sandbox", "sandpen-agent", "sandpen-egress", "sandpen-tests", "bollard"]),
     ("sandpen-engine-kubernetes", &["sandpen-sandbox", "sandpen-agent", "sandpen-egress", "kube"]),
     (
         "sandpen",

@@ -23,6 +23,9 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("htpasswd", "apache2-utils", "a registry that wants a password is not tested"),
     ("skopeo", "skopeo", "images are not compared with what skopeo makes of them"),
     ("dockerd", "docker.io", "images are not exchanged with Docker, and builds not compared with its own"),
+    ("podman", "podman", "nothing is tested on Podman"),
+    ("runc", "runc", "nothing is tested on Podman, whose usual runtime wants control groups of one version"),
+    ("runsc", "runsc", "Docker is not tested with gVisor's runtime"),
     ("mmdebstrap", "mmdebstrap", "no Debian can be made to exchange images of"),
     ("bwrap", "bubblewrap", "speed is not compared with bubblewrap"),
 ];

@@ -5,11 +5,12 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sandpen_tests::Result;
-use sandpen_tests::program::Program;
 use tempfile::TempDir;
 
-pub(crate) struct Registry {
+use crate::Result;
+use crate::program::Program;
+
+pub struct Registry {
     pub host: String,
     _process: Program,
     _directory: TempDir,

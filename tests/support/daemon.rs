@@ -1,58 +1,98 @@
-//! A Docker daemon of the test's own: nothing of the machine's is used, and nothing is left when it ends.
+//! A Docker or Podman daemon of the test's own: nothing of the machine's is used, and nothing is left when it ends.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sandpen_tests::program::{Program, Ran, run};
-use sandpen_tests::{Result, cgroups, mounts, processes};
 use tempfile::TempDir;
 
-use crate::tree::Tree;
+pub use self::flavour::Flavour;
+use crate::program::{Program, Ran, run};
+use crate::{Result, cgroups, mounts, processes};
+
+mod flavour;
 
 /// For one command of Docker, on a machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(180);
+const SURROUNDINGS: &str = include_str!("daemon/surroundings.sh");
+/// The client that came with the daemon goes before others: a newer one builds by a plugin that may not be there.
+const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
-/// Everything that it starts is in namespaces that end with the shell: containerd, which it starts and does not always end,
-/// the processes of containers, and all that it mounts. It writes to `/run` whatever it is told. The loopback stays the
-/// host's, because a registry is there.
-const SCRIPT: &str = r#"mount -t tmpfs tmpfs /run && exec dockerd --config-file "$1/daemon.json" --host "unix://$1/socket" \
-    --data-root "$1/data" --exec-root "$1/exec" --pidfile "$1/pid" --cgroup-parent "$2" \
-    --exec-opt native.cgroupdriver=cgroupfs --bridge none --iptables=false --ip6tables=false --ip-forward=false \
-    --ip-masq=false --userland-proxy=false"#;
-
-pub(crate) struct Daemon {
+pub struct Daemon {
+    flavour: Flavour,
     process: Option<Program>,
     directory: TempDir,
-    /// In the names of its control groups.
+    /// In the names of its directory and its control groups.
     mark: String,
 }
 
 impl Daemon {
-    pub fn start() -> Result<Self> {
-        let directory = tempfile::Builder::new().prefix("sandpen-docker-").tempdir()?;
+    pub fn start(flavour: Flavour) -> Result<Self> {
+        Self::start_with_registries(flavour, &[])
+    }
+
+    /// One that speaks to these registries without encryption. Docker does so on the loopback by itself.
+    pub fn start_with_registries(flavour: Flavour, insecure: &[&str]) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix(&format!("sandpen-{}-", flavour.as_str())).tempdir()?;
         let place = directory.path();
         for name in ["home", "data", "exec"] {
             fs::create_dir(place.join(name))?;
         }
-        fs::write(place.join("daemon.json"), "{}")?;
+        fs::write(place.join("surroundings.sh"), SURROUNDINGS)?;
+        flavour.write_settings(place, insecure)?;
         let mark = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut command = Command::new("unshare");
+        let mut daemon = Self { flavour, process: None, directory, mark };
+        daemon.start_again()?;
+        Ok(daemon)
+    }
+
+    pub fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    /// As `DOCKER_HOST` wants it.
+    pub fn host(&self) -> String {
+        format!("unix://{}", self.socket().display())
+    }
+
+    /// A place for files of the test, which goes with the daemon.
+    pub fn place(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Its process and all processes of containers end; images and containers stay for [`Daemon::start_again`].
+    pub fn stop_for_now(&mut self) -> Result<()> {
+        let keep = self.directory.path().join("keep");
+        fs::write(&keep, "")?;
+        self.stop();
+        fs::remove_file(keep)?;
+        Ok(())
+    }
+
+    pub fn start_again(&mut self) -> Result<()> {
+        let place = self.directory.path();
+        let mut command = Command::new("sh");
         command
-            .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", "sh", "-c", SCRIPT, "sh"])
-            .arg(place)
-            .arg(&mark)
+            .arg(place.join("surroundings.sh"))
+            .arg("around")
+            .args([place.as_os_str(), self.mark.as_ref()])
+            .args(self.flavour.command_line(place))
             .env_clear()
             .env("PATH", PATH)
             .env("HOME", place.join("home"))
             .env("TMPDIR", place)
-            .stdin(Stdio::null())
+            .env("CONTAINERS_CONF", place.join("containers.conf"))
+            .env("CONTAINERS_STORAGE_CONF", place.join("storage.conf"))
+            .env("CONTAINERS_REGISTRIES_CONF", place.join("registries.conf"))
+            .stdin(Stdio::piped())
             .stdout(Stdio::null());
-        let process = Program::start(&mut command, &place.join("log"))?;
-        let mut daemon = Self { process: Some(process), directory, mark };
-        daemon.wait()?;
-        Ok(daemon)
+        self.process = Some(Program::start(&mut command, &place.join("log"))?);
+        self.wait()
     }
 
     fn wait(&mut self) -> Result<()> {
@@ -65,20 +105,21 @@ impl Daemon {
             }
             let Some(process) = &mut self.process else { return Err("the daemon was ended".into()) };
             if process.child.try_wait()?.is_some() || Instant::now() > deadline {
-                return Err(process.tell("dockerd does not answer"));
+                return Err(process.tell(&format!("{} does not answer", self.flavour.as_str())));
             }
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
-    fn docker(&self) -> Command {
+    /// Docker's own client, speaking to this daemon.
+    pub fn docker(&self) -> Command {
         let place = self.directory.path();
         let mut command = Command::new("docker");
         command
             .env_clear()
             .env("PATH", PATH)
             .env("HOME", place.join("home"))
-            .env("DOCKER_HOST", format!("unix://{}", place.join("socket").display()))
+            .env("DOCKER_HOST", self.host())
             .env("DOCKER_BUILDKIT", "1")
             .current_dir(place);
         command
@@ -94,17 +135,14 @@ impl Daemon {
         run(self.docker().args(arguments), self.directory.path(), LIMIT)
     }
 
-    /// All files of an image, as a container has them before anything ran in it.
-    pub fn tree(&self, image: &str) -> Result<Tree> {
+    /// The whole tree of an image as an archive, as a container has it before anything ran in it.
+    pub fn export(&self, image: &str) -> Result<PathBuf> {
         // An image need not name a program, and this one is never started.
         let id = self.run(&["create", "--network", "none", image, "nothing"])?;
         let archive = self.directory.path().join(format!("{}.tar", id.trim()));
         let exported = self.run(&["export", "--output", &archive.to_string_lossy(), id.trim()]);
         self.run(&["rm", id.trim()])?;
-        exported?;
-        let tree = Tree::read(fs::File::open(&archive)?);
-        fs::remove_file(archive)?;
-        tree
+        exported.map(|_| archive)
     }
 
     /// What is left of it on the machine. It is gone when this returns.
@@ -115,13 +153,20 @@ impl Daemon {
         remains(&mark)
     }
 
+    /// What it has on the machine now.
+    pub fn remains(&self) -> Vec<String> {
+        remains(&self.mark)
+    }
+
+    pub fn mark(&self) -> &str {
+        &self.mark
+    }
+
     fn stop(&mut self) {
         let Some(mut process) = self.process.take() else { return };
-        // The shell in the namespaces became the daemon; it puts away what containers use of the machine.
-        if let Some(daemon) = processes::descendants(process.child.id()).first() {
-            let _ = Command::new("kill").args(["-TERM", &daemon.pid.to_string()]).status();
-            let _ = process.wait_within(Duration::from_secs(30));
-        }
+        drop(process.child.stdin.take());
+        let _ = process.wait_within(Duration::from_secs(60));
+        // Kills what has not ended by then.
         drop(process);
         for group in cgroups::marked(&self.mark).iter().rev() {
             let _ = fs::remove_dir(group);
@@ -135,10 +180,8 @@ impl Drop for Daemon {
     }
 }
 
-/// The client that came with the daemon goes before others: a newer one builds by a plugin that may not be there.
-const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
-
-fn remains(mark: &str) -> Vec<String> {
+/// What the machine has with the mark of a daemon.
+pub fn remains(mark: &str) -> Vec<String> {
     let mut found: Vec<String> = processes::marked(mark)
         .iter()
         .filter(|process| !process.is_zombie())
@@ -152,20 +195,4 @@ fn remains(mark: &str) -> Vec<String> {
         found.push("its directory".to_owned());
     }
     found
-}
-
-/// Nothing is left of a daemon that has run something, and what would be left is seen.
-pub(crate) fn nothing_is_left(program: &Path) -> Result<()> {
-    let daemon = Daemon::start()?;
-    let context = daemon.directory.path().join("context");
-    fs::create_dir(&context)?;
-    fs::copy(program, context.join("program"))?;
-    fs::write(context.join("Dockerfile"), "FROM scratch\nCOPY program /program\nRUN [\"/program\"]\n")?;
-    daemon.run(&["build", "--quiet", "--network", "none", "--tag", "left", &context.to_string_lossy()])?;
-    daemon.run(&["run", "--network", "none", "left", "/program"])?;
-    if remains(&daemon.mark).len() < 3 {
-        return Err(format!("a daemon that runs is not seen: {:?}", remains(&daemon.mark)).into());
-    }
-    let left = daemon.end();
-    if left.is_empty() { Ok(()) } else { Err(left.join("\n").into()) }
 }

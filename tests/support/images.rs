@@ -5,14 +5,43 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sandpen_tests::Result;
-use sandpen_tests::program::run;
+use crate::Result;
+use crate::daemon::Daemon;
+use crate::program::run;
 
 /// Part of the name of the file, so that another recipe makes another file.
 const PACKAGES: &str = "python3-minimal,nodejs";
 
+/// Debian with interpreters.
+pub const DEBIAN: &str = "debian:test";
+/// A static program and nothing else.
+pub const SCRATCH: &str = "scratch:test";
+/// The same Debian, whose programs run as a user of its own, in a directory of its own.
+pub const OTHER_USER: &str = "other-user:test";
+
+/// Everything above, in a daemon that has none of it.
+pub fn load(daemon: &Daemon) -> Result<()> {
+    daemon.run(&["import", &debian()?.to_string_lossy(), DEBIAN])?;
+    let program = program(daemon.place())?;
+    let archive = daemon.place().join("scratch.tar");
+    let mut tar = tar::Builder::new(fs::File::create(&archive)?);
+    tar.append_path_with_name(&program, "program")?;
+    tar.finish()?;
+    let entry = r#"ENTRYPOINT ["/program"]"#;
+    daemon.run(&["import", "--change", entry, &archive.to_string_lossy(), SCRATCH])?;
+    let id = daemon.run(&["create", "--network", "none", DEBIAN, "nothing"])?;
+    let changes = ["USER 2000:3000", "WORKDIR /srv/app", "ENV GREETING=hello"];
+    let changes = changes.iter().flat_map(|change| ["--change", change]);
+    let words: Vec<&str> = ["commit"].into_iter().chain(changes).chain([id.trim(), OTHER_USER]).collect();
+    daemon.run(&words)?;
+    daemon.run(&["rm", id.trim()])?;
+    Ok(())
+}
+
 /// A root tree of Debian as an archive, made once and kept with what was built.
-pub(crate) fn debian(kept: &Path) -> Result<PathBuf> {
+pub fn debian() -> Result<PathBuf> {
+    let here = std::env::current_exe()?;
+    let kept = &here.ancestors().nth(3).ok_or("this program lies nowhere")?.join("images");
     let archive = kept.join(format!("debian-{}.tar", PACKAGES.replace(',', "-")));
     if archive.is_file() {
         return Ok(archive);
@@ -49,7 +78,7 @@ fn sources() -> Result<Vec<PathBuf>> {
 }
 
 /// A static program that says `hello`, and writes to the file that it is given.
-pub(crate) fn program(directory: &Path) -> Result<PathBuf> {
+pub fn program(directory: &Path) -> Result<PathBuf> {
     let (source, program) = (directory.join("program.c"), directory.join("program"));
     let text = r#"#include <stdio.h>
 int main(int count, char **words) {
