@@ -18,6 +18,7 @@ pub mod outcome;
 pub mod output;
 pub mod packages;
 pub mod pulls;
+pub mod random;
 pub mod spinner;
 pub mod suggest;
 pub mod table;

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use images::digest::Hasher;
 use images::{Descriptor, Digest, ImageConfig, Local, Named, Reference, Store, Work, Writing};
-use sandbox::{Error, Result, TreeName};
+use sandbox::{Result, TreeName};
 
 use super::image_error;
+use crate::random;
 
 /// What the names of build steps begin with.
 pub const PREFIX: &str = "build/";
@@ -54,10 +55,7 @@ pub struct OwnSteps {
 
 impl OwnSteps {
     pub fn new(store: &Arc<Store>) -> Result<Self> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|cause| Error::internal("there is no randomness").with_cause(cause))?;
-        let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        Ok(Self { store: Arc::clone(store), prefix: format!("{OWN}{digits}/") })
+        Ok(Self { store: Arc::clone(store), prefix: format!("{OWN}{}/", random::digits()?) })
     }
 
     pub fn prefix(&self) -> &str {

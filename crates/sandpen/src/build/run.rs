@@ -17,7 +17,7 @@ use super::executor::{Executor, Outcome};
 use super::output::{self, Ended};
 use super::stage::StageImage;
 use super::{Cache, Made, Sandboxes, image_error};
-use crate::time;
+use crate::{random, time};
 
 /// What one `RUN` is.
 struct Run {
@@ -104,10 +104,8 @@ impl Executor<'_> {
 
     /// Sandboxes start from images that have a name; this one is taken away again as soon as the sandbox is there no more.
     async fn name_unfinished(&self, image: &StageImage) -> Result<Unfinished> {
-        let mut random = [0; 16];
-        getrandom::fill(&mut random).map_err(|cause| Error::internal("there is no randomness").with_cause(cause))?;
-        let digits: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let reference = Local::Tree.reference(&format!("{}{digits}", cache::UNFINISHED)).map_err(image_error)?;
+        let name = format!("{}{}", cache::UNFINISHED, random::digits()?);
+        let reference = Local::Tree.reference(&name).map_err(image_error)?;
         let mut config = image.config();
         // Who runs and where is said with the command.
         config.config.user.clear();

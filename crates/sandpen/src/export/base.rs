@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::context::inner;
 use super::{Exports, KnownBases, passing};
 use crate::commands::image::{image_error, saved};
+use crate::random;
 
 /// Ids of sandboxes whose image says nothing about it.
 const SANDBOX_USER: (u64, u64) = (1000, 1000);
@@ -120,7 +121,7 @@ impl Asked {
 
 /// Saves it under a name that is taken away at once: the layers stay for as long as the answer is kept.
 async fn save(exports: &Exports, owner: &Owner, sandbox: &SandboxInfo) -> Result<Image> {
-    let name: SavedName = format!("{}{}", passing::SAVED, passing::random()?).parse()?;
+    let name: SavedName = format!("{}{}", passing::SAVED, random::digits()?).parse()?;
     let (store, reference) = (Arc::clone(&exports.store), saved::reference(owner, &name)?);
     // Also when nobody waits for the export any more.
     let _name = passing::Name::new(&store, reference.clone());

@@ -5,20 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use images::{Local, Reference, Store, local};
-use sandbox::{Error, Result};
-
 /// What sandboxes are saved as to read their layers, before 32 digits.
 pub const SAVED: &str = "export-";
 
 /// No export takes so long.
 const OLD: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// 32 digits.
-pub fn random() -> Result<String> {
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|cause| Error::internal("there is no randomness").with_cause(cause))?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
-}
 
 /// A name in the store, which is gone with this value: an image without one could be collected at any moment.
 pub struct Name {
@@ -81,6 +72,7 @@ mod tests {
 
     use super::*;
     use crate::commands::image::saved;
+    use crate::random;
 
     #[test]
     fn what_killed_exports_left_is_gone_a_day_later_and_nothing_else() {
@@ -89,8 +81,8 @@ mod tests {
         let writing = Writing::begin(&store).unwrap();
         let image = writing.assemble(ImageConfig::bare(Vec::new()), Vec::new(), &Work::default().limits).unwrap();
         let saved = |name: &str| saved::reference(&Owner::local(), &name.parse().unwrap()).unwrap();
-        let left = saved(&format!("{SAVED}{}", random().unwrap()));
-        let built = Local::Export.reference(&random().unwrap()).unwrap();
+        let left = saved(&format!("{SAVED}{}", random::digits().unwrap()));
+        let built = Local::Export.reference(&random::digits().unwrap()).unwrap();
         let others = [saved("export-1"), saved("lab"), "debian:12".parse().unwrap()];
         for reference in others.iter().chain([&left, &built]) {
             writing.name(reference, &image).unwrap();

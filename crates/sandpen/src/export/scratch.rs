@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use sandbox::{Error, ErrorKind, Result};
 use tokio::io::AsyncRead;
 
+use crate::random;
+
 /// Readable by its maker alone, until it is dropped.
 #[derive(Debug)]
 pub struct Scratch {
@@ -15,10 +17,7 @@ pub struct Scratch {
 
 impl Scratch {
     pub fn new(parent: &Path) -> Result<Self> {
-        let mut random = [0; 8];
-        getrandom::fill(&mut random).map_err(|cause| Error::internal("there is no randomness").with_cause(cause))?;
-        let name: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-        let path = parent.join(name);
+        let path = parent.join(random::digits()?);
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(cannot_write)?;
         Ok(Self { path })
     }

@@ -17,6 +17,7 @@ use super::render::Rendered;
 use super::{passing, paths};
 use crate::build::{self, BuildRequest, Cache, News, RunSettings, Sandboxes, Watcher, Workshop};
 use crate::commands::image::image_error;
+use crate::random;
 
 /// Differences that are told; the rest is counted.
 const MOST: usize = 200;
@@ -56,7 +57,7 @@ impl Verifier {
             sandboxes: Sandboxes::new(&self.service, owner),
             registries: self.registries.clone(),
         };
-        let reference = Local::Export.reference(&passing::random()?).map_err(image_error)?;
+        let reference = Local::Export.reference(&random::digits()?).map_err(image_error)?;
         let name = passing::Name::new(&self.store, reference);
         let request = BuildRequest {
             names: vec![name.reference.clone()],
