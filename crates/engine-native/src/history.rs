@@ -94,7 +94,7 @@ impl History {
         match heir {
             // Its files are charged to its group, as they were.
             Heir::Successor => Ok(()),
-            Heir::Fork => left("bytes of memory", whole.memory.bytes(), held.bytes, 8 << 20),
+            Heir::Fork => left("bytes of memory", whole.memory.bytes(), held.memory(), 8 << 20),
         }
     }
 }
@@ -138,6 +138,10 @@ mod tests {
         let full = history(30 << 20).check(&limits, Heir::Successor).unwrap_err();
         assert_eq!(full.kind(), ErrorKind::LimitExceeded);
         assert!(full.message().contains("31457280 of 31457280"), "{full}");
+        let many = History::default().with_layer(Held { bytes: 0, inodes: 33 << 10 });
+        assert!(many.check(&limits, Heir::Successor).is_ok(), "they are charged already");
+        let full = many.check(&limits, Heir::Fork).unwrap_err();
+        assert!(full.message().contains("34603008 of 41943040 bytes of memory"), "{full}");
         let deep = (0..=MOST_FROZEN).fold(History::default(), |history, _| history.with_layer(layer(0)));
         assert_eq!(deep.check(&limits, Heir::Successor).unwrap_err().kind(), ErrorKind::LimitExceeded);
     }

@@ -109,6 +109,17 @@ pub struct Held {
     pub inodes: u64,
 }
 
+impl Held {
+    /// What the kernel keeps of it in memory.
+    pub fn memory(&self) -> u64 {
+        self.bytes.saturating_add(self.inodes.saturating_mul(INODE))
+    }
+}
+
+/// What a file takes besides its contents: an inode of a file system in memory (752 bytes on Linux 6) and the entry of its
+/// name (192), rounded up for long names and for what security modules add.
+const INODE: u64 = 1024;
+
 /// The one writable layer. In memory, so it needs no clearing away and ends with the sandbox.
 ///
 /// `upper` in it holds all that programs can change, under the paths that it has inside: what is below it, and nothing
@@ -373,7 +384,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
 fn limits_left(limits: &Limits, inheritance: Option<Inheritance>, held: Held) -> Limits {
     let whole = enforced_limits(limits);
     let charged = inheritance.is_none_or(|inheritance| inheritance.heir == Heir::Successor);
-    let memory = whole.memory.bytes().saturating_sub(if charged { 0 } else { held.bytes });
+    let memory = whole.memory.bytes().saturating_sub(if charged { 0 } else { held.memory() });
     Limits {
         memory: sandbox::ByteSize::new(memory),
         disk: sandbox::ByteSize::new(whole.disk.bytes().saturating_sub(held.bytes)),

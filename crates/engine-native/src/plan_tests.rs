@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use sandbox::{ByteSize, Layer, Limits, Owner, Persistence, SandboxSpec};
 
-use super::{Identity, Init, Mount, Plan, Request, Root, plan};
+use super::*;
 use crate::cgroup::{Controller, Place, Version};
 use crate::image::{Bind, User};
 use crate::skeleton::RootLayout;
@@ -111,6 +111,19 @@ fn files_in_memory_cannot_be_promised_more_than_the_memory() {
     assert_eq!(make(&spec, None, &[], false).scratch.bytes, Some(75 << 20));
     spec.limits.disk = ByteSize::mebibytes(10);
     assert_eq!(make(&spec, None, &[], false).scratch.bytes, Some(10 << 20));
+}
+
+#[test]
+fn what_is_frozen_is_taken_from_the_limits() {
+    let whole = Limits::default();
+    let held = Held { bytes: 100 << 20, inodes: 50_000 };
+    let left = |heir| limits_left(&whole, Some(Inheritance { heir, layers: 1, holds: 0, freeze: false }), held);
+    let (successor, fork) = (left(Heir::Successor), left(Heir::Fork));
+    assert_eq!(successor.memory, enforced_limits(&whole).memory, "its group has been charged already");
+    let memory = enforced_limits(&whole).memory.bytes() - fork.memory.bytes();
+    assert_eq!(memory, (100 << 20) + 50_000 * 1024, "empty files take memory too");
+    assert_eq!((successor.disk, successor.inodes), (fork.disk, fork.inodes));
+    assert_eq!(fork.inodes, whole.inodes - 50_000);
 }
 
 #[test]
