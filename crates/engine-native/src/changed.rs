@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 
 use images::Directory;
-use images::confined::{Name, is_directory, is_regular, is_symlink};
-use rustix::fs::{FileType, Stat};
+use images::confined::{Name, is_directory, is_regular, is_symlink, is_whiteout};
+use rustix::fs::Stat;
 use serde::{Deserialize, Serialize};
 
 /// Deeper than any program can make use of by path.
@@ -199,10 +199,6 @@ fn look_through<'a>(stack: impl Iterator<Item = (&'a Directory, bool)>, name: Na
         }
     }
     Ok(found.map_or(Seen::Nothing, |(stat, parts)| Seen::Directory { stat, parts }))
-}
-
-fn is_whiteout(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
 fn kind(stat: &Stat) -> Kind {

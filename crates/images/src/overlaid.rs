@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustix::fs::{FileType, Stat};
 
-use crate::confined::{Directory, Name, is_directory};
+use crate::confined::{Directory, Name, is_directory, is_whiteout};
 use crate::pack::{Shift, owner_note};
 
 /// As many as the kernel follows in one path.
@@ -295,10 +295,6 @@ fn meta(stat: &Stat, note: Option<(u32, u32)>, owned: Owned) -> Meta {
     };
     let modified = u64::try_from(stat.st_mtime).unwrap_or(0);
     Meta { mode: stat.st_mode & 0o7777, user, group, modified }
-}
-
-fn is_whiteout(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
 #[cfg(test)]

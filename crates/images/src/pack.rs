@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FileType, Stat, StatxFlags};
 use tar::{Builder, EntryType, Header};
 use tokio_util::sync::CancellationToken;
 
-use crate::confined::{Directory, Name};
+use crate::confined::{Directory, Name, is_whiteout};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, Result};
 use crate::manifest::{Descriptor, OCI_LAYER};
@@ -180,7 +180,7 @@ impl<W: Write> Packing<'_, W> {
             return Err(Error::LimitExceeded(format!("a path is more than {depth} directories deep")));
         }
         let kind = FileType::from_raw_mode(found.st_mode);
-        if kind == FileType::CharacterDevice && found.st_rdev == 0 {
+        if is_whiteout(found) {
             let mark = [b".wh.", name.as_bytes()].concat();
             let above = path.len().saturating_sub(name.as_bytes().len() + 1);
             let parent = path[..above].to_vec();

@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use images::confined::{Directory, Name, is_directory, is_regular};
-use rustix::fs::{FileType, Stat};
+use images::confined::{Directory, Name, is_directory, is_regular, is_whiteout};
+use rustix::fs::Stat;
 
 #[derive(Debug)]
 pub struct Layers {
@@ -101,10 +101,6 @@ fn look<'a>(tree: &Directory, names: &[Name<'a>]) -> io::Result<Seen<'a>> {
         Some(stat) if is_whiteout(&stat) => Seen::Hidden,
         Some(stat) => Seen::Here(Found { parent: directory, name: last, stat }),
     })
-}
-
-fn is_whiteout(stat: &Stat) -> bool {
-    FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == 0
 }
 
 #[cfg(test)]
