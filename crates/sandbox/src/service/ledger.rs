@@ -176,14 +176,7 @@ impl Ledger {
 
     fn write_now(&self, id: &SandboxId, bytes: &[u8]) -> Result<()> {
         let temporary = self.path(id, "new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(safe_open())
-            .open(&temporary)
-            .map_err(unusable)?;
+        let mut file = open_anew(&temporary)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
         if let Err(error) = written.and_then(|()| fs::rename(&temporary, self.path(id, "json"))) {
             let _ = fs::remove_file(&temporary);
@@ -298,6 +291,13 @@ fn is_linked(file: &File, path: &Path) -> std::io::Result<bool> {
         Err(error) if error.kind() == IoErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Empty, whatever somebody has left there who died.
+fn open_anew(path: &Path) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(safe_open());
+    options.open(path).map_err(unusable)
 }
 
 /// The directory is ours alone, but a state directory below `/tmp` would not be.

@@ -144,9 +144,7 @@ async fn what_still_runs_has_no_end() {
 async fn values_that_the_operator_passes_through_are_not_told() {
     for with in [spec(), persistent("lab")] {
         let world = World::new();
-        let mut settings = world.settings();
-        settings.passed_through = ["TOKEN".to_owned()].into();
-        let service = world.process_with(settings).await;
+        let service = world.process_set(|settings| settings.passed_through = ["TOKEN".to_owned()].into()).await;
         let mut environment = Environment::default();
         environment.insert("TOKEN", "hush-hush").unwrap();
         environment.insert("LANG", "C").unwrap();

@@ -47,9 +47,7 @@ async fn it_outlives_its_maker_with_all_it_was_given() {
     drop(maker);
     settle().await;
     for recovery in [Recovery::BeforeStart, Recovery::InBackground] {
-        let mut settings = world.settings();
-        settings.recovery = recovery;
-        let next = world.process_with(settings).await;
+        let next = world.process_set(|settings| settings.recovery = recovery).await;
         let found = next.find(&owner(), made.id.as_str()).await.unwrap();
         assert_eq!(found.limits.processes, 77);
         assert_eq!(found.state, State::Live);

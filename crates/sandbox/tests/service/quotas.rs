@@ -8,9 +8,11 @@ use crate::support::{World, create, kind, owner, persistent, seconds, shell, spe
 #[tokio::test]
 async fn each_owner_has_a_quota_and_gets_it_back() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota = Quota { sandboxes: 2, memory: Some(ByteSize::mebibytes(1024)), ..Quota::default() };
-    let service = world.process_with(settings).await;
+    let service = world
+        .process_set(|settings| {
+            settings.quota = Quota { sandboxes: 2, memory: Some(ByteSize::mebibytes(1024)), ..Quota::default() }
+        })
+        .await;
     let first = create(&service, spec()).await;
     create(&service, spec()).await;
     assert_eq!(kind(service.create(&owner(), spec()).await), ErrorKind::LimitExceeded);
@@ -23,9 +25,7 @@ async fn each_owner_has_a_quota_and_gets_it_back() {
 #[tokio::test]
 async fn a_failed_create_counts_for_nothing() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota.sandboxes = 1;
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.quota.sandboxes = 1).await;
     world.host.fail(Operation::Create, 5, ErrorKind::Unavailable);
     for _ in 0..5 {
         assert_eq!(kind(service.create(&owner(), spec()).await), ErrorKind::Unavailable);
@@ -50,9 +50,7 @@ async fn the_quota_of_persistent_sandboxes_spans_processes() {
 #[tokio::test]
 async fn commands_are_bounded_in_number_and_time() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota.execs = 1;
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.quota.execs = 1).await;
     let info = create(&service, spec()).await;
     let long = ExecRequest::shell("true", seconds(24 * 3600)).unwrap();
     assert_eq!(kind(service.exec(&owner(), &info.id, long).await), ErrorKind::LimitExceeded);
@@ -114,9 +112,7 @@ async fn disk_is_of_sandboxes_and_saved_images_together() {
 #[tokio::test]
 async fn saved_images_are_counted() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota.saved_images = 2;
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.quota.saved_images = 2).await;
     let info = create(&service, spec()).await;
     for text in ["a", "b", "a"] {
         service.save(&owner(), &info.id, &name(text)).await.unwrap();
@@ -163,9 +159,7 @@ async fn of_saves_at_once_only_so_many_get_through() {
 #[tokio::test]
 async fn room_that_a_save_has_taken_comes_back() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota.disk = Some(ByteSize::new(MEBIBYTE + 1500));
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.quota.disk = Some(ByteSize::new(MEBIBYTE + 1500))).await;
     let info = create(&service, small()).await;
     write(&service, &info.id, "file", &[7; 1000]).await;
     for kind_of_failure in [ErrorKind::Internal, ErrorKind::LimitExceeded] {
@@ -182,9 +176,7 @@ async fn room_that_a_save_has_taken_comes_back() {
 #[tokio::test]
 async fn a_sandbox_that_grew_while_it_was_saved_is_not_saved_beyond_the_quota() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota.disk = Some(ByteSize::new(MEBIBYTE + 1500));
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.quota.disk = Some(ByteSize::new(MEBIBYTE + 1500))).await;
     let info = create(&service, small()).await;
     write(&service, &info.id, "file", &[7; 1000]).await;
     world.host.delay(Operation::Save, Duration::from_millis(500));

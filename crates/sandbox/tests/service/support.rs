@@ -33,6 +33,12 @@ impl World {
         self.process_with(self.settings()).await
     }
 
+    pub async fn process_set(&self, change: impl FnOnce(&mut ServiceSettings)) -> SandboxService {
+        let mut settings = self.settings();
+        change(&mut settings);
+        self.process_with(settings).await
+    }
+
     pub async fn process_with(&self, mut settings: ServiceSettings) -> SandboxService {
         let engine = self.engine();
         settings.powers = engine.powers();

@@ -137,9 +137,7 @@ async fn what_no_caller_can_ask_for_is_not_branched() {
 #[tokio::test]
 async fn a_fork_counts_as_a_create_does() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota.sandboxes = 2;
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.quota.sandboxes = 2).await;
     let source = create(&service, persistent("lab")).await;
     assert_eq!(kind(service.fork(&owner(), &source.id, fork_named("lab")).await), ErrorKind::AlreadyExists);
     let branch = service.fork(&owner(), &source.id, fork_named("branch")).await.unwrap();

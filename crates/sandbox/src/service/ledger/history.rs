@@ -14,7 +14,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 
 use super::line;
-use super::{is_linked, safe_open, unusable};
+use super::{is_linked, open_anew, safe_open, unusable};
 use crate::error::{Error, Result};
 use crate::service::history::{Line, Log};
 
@@ -38,14 +38,7 @@ impl HistoryFile {
     /// Only whoever makes the sandbox.
     pub fn make(&self, log: &Log) -> Result<()> {
         let temporary = self.path.with_extension("history-new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags(safe_open())
-            .open(&temporary)
-            .map_err(unusable)?;
+        let mut file = open_anew(&temporary)?;
         let written = file.write_all(&line::encode_log(log)?).and_then(|()| fs::rename(&temporary, &self.path));
         written.map_err(|cause| {
             let _ = fs::remove_file(&temporary);

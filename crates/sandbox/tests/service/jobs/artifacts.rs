@@ -116,9 +116,7 @@ async fn a_work_directory_that_is_the_root_has_none() {
 #[tokio::test]
 async fn files_of_a_live_sandbox_are_read_where_they_are() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.jobs.artifact_bytes = 5;
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.jobs.artifact_bytes = 5).await;
     let info = create(&service, spec()).await;
     run(&service, inside(&info.id, "echo 0123456789 > out")).await.unwrap();
     let range = ByteRange { offset: 2, length: None };

@@ -10,9 +10,7 @@ const ALL: ByteRange = ByteRange { offset: 0, length: None };
 #[tokio::test]
 async fn the_oldest_ended_jobs_make_room() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.jobs.kept_jobs = 3;
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.jobs.kept_jobs = 3).await;
     let running = start(&service, fresh("sleep 1000"));
     let mut ended = Vec::new();
     for number in 0..5 {
@@ -31,9 +29,7 @@ async fn the_oldest_ended_jobs_make_room() {
 #[tokio::test]
 async fn kept_output_is_bounded_per_owner() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.jobs.kept_output = 25_000;
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.jobs.kept_output = 25_000).await;
     let other: Owner = "other".parse().unwrap();
     service.start_job(&other, fresh("head -c 20000 /dev/zero")).unwrap().wait().await.unwrap();
     for _ in 0..5 {
@@ -65,9 +61,7 @@ async fn ended_jobs_and_their_artifacts_are_forgotten_in_time() {
 #[tokio::test]
 async fn running_jobs_are_bounded_and_ended_ones_make_room_at_once() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota = Quota { jobs: 2, ..Quota::default() };
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.quota = Quota { jobs: 2, ..Quota::default() }).await;
     let jobs = [start(&service, fresh("sleep 1000")), start(&service, fresh("sleep 1000"))];
     let error = service.start_job(&owner(), fresh("true")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LimitExceeded);
@@ -83,9 +77,8 @@ async fn running_jobs_are_bounded_and_ended_ones_make_room_at_once() {
 #[tokio::test]
 async fn a_tight_quota_of_sandboxes_is_enough_for_one_after_another() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.quota = Quota { sandboxes: 1, execs: 1, ..Quota::default() };
-    let service = world.process_with(settings).await;
+    let service =
+        world.process_set(|settings| settings.quota = Quota { sandboxes: 1, execs: 1, ..Quota::default() }).await;
     for _ in 0..50 {
         run(&service, fresh("true")).await.unwrap();
     }

@@ -167,9 +167,7 @@ async fn a_stop_kills_and_returns_when_nothing_is_left() {
 #[tokio::test(start_paused = true)]
 async fn a_stop_does_not_wait_for_a_slow_create() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.create_slots = 1;
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.create_slots = 1).await;
     world.host.delay(Operation::Create, seconds(60));
     let making = start(&service, fresh("true"));
     settle().await;

@@ -65,9 +65,7 @@ async fn many_followers_get_the_same() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_that_never_reads_holds_up_nobody_and_is_told() {
     let world = World::new();
-    let mut settings = world.settings();
-    settings.jobs.output = OutputCaps { head: 1000, tail: 2000 };
-    let service = world.process_with(settings).await;
+    let service = world.process_set(|settings| settings.jobs.output = OutputCaps { head: 1000, tail: 2000 }).await;
     let mut request = fresh("");
     request.work = JobWork::Command(ExecRequest::new(["yes"], Duration::from_millis(500)).unwrap());
     let begun = Instant::now();
