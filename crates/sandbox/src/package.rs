@@ -69,6 +69,14 @@ impl PackageLanguage {
         GuestPath::resolve(&GuestPath::root(), path.as_bytes()).expect("both are absolute paths without odd bytes")
     }
 
+    /// Where programs of its packages are, in sandboxes that have some.
+    pub fn programs(self) -> String {
+        match self {
+            Self::Python => format!("{}/bin", self.place()),
+            Self::JavaScript => format!("{}/.bin", self.place()),
+        }
+    }
+
     /// A package with its version, as people of this language write it.
     pub fn pinned(self, name: &str, version: &str) -> String {
         match self {

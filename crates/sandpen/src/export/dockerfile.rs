@@ -7,6 +7,8 @@ use std::fmt::Write;
 use sandbox::{GuestPath, KnownEnvironment};
 use tools::export::Outcome;
 
+use super::packages::Added;
+
 /// The file as it grows.
 #[derive(Clone, Debug)]
 pub struct Dockerfile {
@@ -50,6 +52,13 @@ impl Dockerfile {
         }
         let _ = writeln!(self.text, "ENV {name}=\"{quoted}\"");
         true
+    }
+
+    /// What the base has stays between what is added.
+    pub fn search_path(&mut self, added: &Added) {
+        let base = ["$PATH".to_owned()];
+        let parts: Vec<&str> = added.before.iter().chain(&base).chain(&added.after).map(String::as_str).collect();
+        let _ = writeln!(self.text, "ENV PATH=\"{}\"", parts.join(":"));
     }
 
     /// Whether it could be written. Nothing is when it is the directory already.

@@ -67,6 +67,23 @@ impl Installed {
     }
 }
 
+/// What a search path has before and after the image's own because of packages; `None` when somebody set it himself. The
+/// image's own is not told: with another base it would be one of this machine.
+pub fn added(packages: &[Installed], path: &str) -> Option<Added> {
+    let is_ours = |part: &&str| packages.iter().any(|installed| installed.language.programs() == *part);
+    let before: Vec<String> = path.split(':').take_while(is_ours).map(str::to_owned).collect();
+    let mut after: Vec<String> = path.rsplit(':').take_while(is_ours).map(str::to_owned).collect();
+    after.reverse();
+    (!before.is_empty()).then_some(Added { before, after })
+}
+
+/// Directories beside those that an image has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Added {
+    pub before: Vec<String>,
+    pub after: Vec<String>,
+}
+
 /// Nothing that a tool could take for an option.
 fn begins_plainly(language: PackageLanguage, name: &str) -> bool {
     let name = match language {
@@ -99,6 +116,27 @@ mod tests {
             installed(PackageLanguage::JavaScript, "left-pad@1.3.0").command().join(" "),
             "npm install --no-save --no-audit --no-fund --prefix / -- left-pad@1.3.0"
         );
+    }
+
+    #[test]
+    fn the_search_path_of_this_machine_is_not_told() {
+        let of = |language: PackageLanguage| Installed {
+            language,
+            at: language.place(),
+            pinned: Vec::new(),
+            tree: "x/y".to_owned(),
+        };
+        let python = [of(PackageLanguage::Python)];
+        let both = [of(PackageLanguage::Python), of(PackageLanguage::JavaScript)];
+        let told = |packages: &[Installed], path: &str| {
+            added(packages, path).map(|added| (added.before.join(":"), added.after.join(":")))
+        };
+        let (bin, node) = ("/packages/python/bin", "/node_modules/.bin");
+        let expected = |before: &str, after: &str| Some((before.to_owned(), after.to_owned()));
+        assert_eq!(told(&python, &format!("{bin}:/opt/secret/bin:/bin")), expected(bin, ""));
+        assert_eq!(told(&both, &format!("{bin}:/opt/secret/bin:/bin:{node}")), expected(bin, node));
+        assert_eq!(told(&python, &format!("/mine:{bin}")), None, "a caller has set it");
+        assert_eq!(told(&[], "/usr/bin:/bin"), None);
     }
 
     #[test]

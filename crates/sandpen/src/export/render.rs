@@ -13,7 +13,7 @@ use super::base::Base;
 use super::context::{self, Placed, Source, inner};
 use super::dockerfile::Dockerfile;
 use super::files_of;
-use super::packages::Installed;
+use super::packages::{self, Installed};
 use super::recipe::{Run, Step, Work};
 use crate::commands::image::image_error;
 
@@ -155,7 +155,11 @@ impl Rendering<'_> {
 
     fn environment(&mut self, environment: &KnownEnvironment) {
         for (name, value) in environment.values.iter() {
-            if !self.file.environment(name, value) {
+            if name == "PATH"
+                && let Some(added) = packages::added(&self.draft.packages, value)
+            {
+                self.file.search_path(&added);
+            } else if !self.file.environment(name, value) {
                 self.notes.push(format!("the value of {name} has several lines, which no Dockerfile can hold"));
             }
         }

@@ -45,15 +45,14 @@ pub(super) struct Record {
 impl Record {
     pub fn prepared(self) -> Prepared {
         let place = self.language.place();
-        let shown = place.to_string_lossy().into_owned();
-        let (programs, modules) = match self.language {
-            PackageLanguage::Python => (format!("{shown}/bin"), Some(shown)),
-            PackageLanguage::JavaScript => (format!("{shown}/.bin"), None),
+        let modules = match self.language {
+            PackageLanguage::Python => Some(place.to_string()),
+            PackageLanguage::JavaScript => None,
         };
         let mut paths = Vec::new();
         // Where the image's own programs are is not known then, and they matter more.
         if !self.path.is_empty() {
-            paths.push(SearchPath { name: "PATH", ours: programs, rest: self.path });
+            paths.push(SearchPath { name: "PATH", ours: self.language.programs(), rest: self.path });
         }
         if let Some(ours) = modules {
             paths.push(SearchPath { name: "PYTHONPATH", ours, rest: self.python_path });
