@@ -3,34 +3,19 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use support::World;
+use support::image::Root;
 
 /// An image with a shell of the host, a file of its own and a program that claims to be Python.
 fn import(world: &World) {
-    for program in ["sh", "cat", "id"] {
-        let program = Path::new("/bin").join(program);
-        let listed = Command::new("ldd").arg(&program).output().unwrap();
-        let listed = String::from_utf8(listed.stdout).unwrap();
-        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(Path::new);
-        for file in libraries.chain([program.as_path()]) {
-            let copy = world.work().join("tree").join(file.strip_prefix("/").unwrap());
-            fs::create_dir_all(copy.parent().unwrap()).unwrap();
-            fs::copy(file, copy).unwrap();
-        }
-    }
-    world.write("tree/etc/motd", "of the image");
     let script =
         "#!/bin/sh\ncase \"$1\" in *.py) echo \"the image's own interpreter\";; *) echo Python 3.99.0;; esac\n";
-    world.write("tree/usr/bin/python3", script);
-    let made = Command::new("chmod").args(["755", "tree/usr/bin/python3"]).current_dir(world.work()).status();
-    assert!(made.unwrap().success());
-    let tar = Command::new("tar").args(["-C", "tree", "-cf", "root.tar", "."]).current_dir(world.work()).status();
-    assert!(tar.unwrap().success());
-    let imported = world.run(&["image", "import", "root.tar", "tool:1"]);
-    assert_eq!(imported.code, Some(0), "{}", imported.stderr);
+    Root::new(world)
+        .with_programs(&["sh", "cat", "id"])
+        .with_file("etc/motd", "of the image", 0o644)
+        .with_file("usr/bin/python3", script, 0o755)
+        .import("tool:1");
 }
 
 #[test]

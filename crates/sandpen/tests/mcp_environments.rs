@@ -2,15 +2,13 @@
 
 mod support;
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::client::Client;
-use support::{World, sandboxes_work};
+use support::image::Root;
+use support::{World, is_root, sandboxes_work};
 
 fn value(client: &mut Client, tool: &str, arguments: Value) -> Value {
     let answer = client.call(tool, arguments);
@@ -68,25 +66,6 @@ fn a_model_saves_branches_takes_back_and_exports() {
     assert!(refused["content"][0]["text"].as_str().unwrap().contains("as base, for example"), "{refused}");
 }
 
-/// An image with a few programs of the host.
-fn import(world: &World) {
-    for program in ["sh", "cat", "sleep"] {
-        let program = Path::new("/bin").join(program);
-        let listed = Command::new("ldd").arg(&program).output().unwrap();
-        let listed = String::from_utf8(listed.stdout).unwrap();
-        let libraries = listed.split_whitespace().filter(|word| word.starts_with('/')).map(Path::new);
-        for file in libraries.chain([program.as_path()]) {
-            let copy = world.work().join("tree").join(file.strip_prefix("/").unwrap());
-            fs::create_dir_all(copy.parent().unwrap()).unwrap();
-            fs::copy(file, copy).unwrap();
-        }
-    }
-    let tar = Command::new("tar").args(["-C", "tree", "-cf", "root.tar", "."]).current_dir(world.work()).status();
-    assert!(tar.unwrap().success());
-    let done = world.run(&["image", "import", "root.tar", "tool:1"]);
-    assert_eq!(done.code, Some(0), "{}", done.stderr);
-}
-
 /// What the operator has in store and did not open is not told, and neither is what others saved.
 #[test]
 fn a_base_that_is_not_open_is_not_looked_up() {
@@ -94,7 +73,7 @@ fn a_base_that_is_not_open_is_not_looked_up() {
         return;
     }
     let world = World::new();
-    import(&world);
+    Root::new(&world).with_programs(&["sh", "cat", "sleep"]).import("tool:1");
     for (arguments, is_told) in [(&[][..], false), (&["--allow-image", "tool:1"], true)] {
         let mut client = Client::hello(&world, arguments, "2025-11-25");
         let lab = value(&mut client, "create_sandbox", json!({}))["sandbox_id"].clone();
@@ -111,11 +90,11 @@ fn a_base_that_is_not_open_is_not_looked_up() {
 /// Commands of a build are root of their sandbox, with more than a client's own sandboxes ever have.
 #[test]
 fn the_sandbox_of_a_build_is_nobodys_who_asks() {
-    if !sandboxes_work() || !rustix::process::geteuid().is_root() {
+    if !sandboxes_work() || !is_root() {
         return;
     }
     let world = World::new();
-    import(&world);
+    Root::new(&world).with_programs(&["sh", "cat", "sleep"]).import("tool:1");
     let mut client = Client::hello(&world, &["--allow-image", "tool:1"], "2025-11-25");
     let lab = value(&mut client, "create_sandbox", json!({ "image": "tool:1" }))["sandbox_id"].clone();
     let command = "echo one > note; sleep 3";

@@ -2,13 +2,11 @@
 
 mod support;
 
-use std::fs;
-use std::path::Path;
-use std::process::Command;
-
 use serde_json::{Value, json};
 use support::client::Client;
-use support::index::{Index, PrivateIndex};
+use support::image::{Root, has_npm, has_pip};
+use support::index::PrivateIndex;
+use support::shop::Shop;
 use support::{Done, World, sandboxes_work, wait_until};
 
 macro_rules! needs_sandboxes {
@@ -17,49 +15,6 @@ macro_rules! needs_sandboxes {
             return;
         }
     };
-}
-
-struct Shop {
-    world: World,
-    index: Index,
-}
-
-impl Shop {
-    fn open() -> Self {
-        let world = World::new();
-        let index = Index::start(&world.work().join("site"));
-        Self { world, index }
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.world.command(arguments);
-        self.set_up(&mut command);
-        command
-    }
-
-    /// As if pip and npm of this machine were set up for our index, and nothing else.
-    fn set_up(&self, command: &mut Command) {
-        for (name, _) in std::env::vars_os() {
-            let text = name.to_string_lossy().to_ascii_lowercase();
-            if ["pip_", "uv_", "npm_config_", "node_extra"].iter().any(|start| text.starts_with(start)) {
-                command.env_remove(name);
-            }
-        }
-        command
-            .env("HOME", self.world.work())
-            .env("PIP_CONFIG_FILE", "/dev/null")
-            .env("PIP_INDEX_URL", self.index.python())
-            .env("npm_config_globalconfig", "/nonexistent")
-            .env("npm_config_registry", self.index.npm());
-    }
-
-    fn run(&self, arguments: &[&str]) -> Done {
-        Done::from(self.command(arguments).output().unwrap())
-    }
-
-    fn python(&self, code: &str, packages: &str) -> Done {
-        self.run(&["run", "python", code, "--package", packages])
-    }
 }
 
 const SMALL: &str = "import small, inner; print(small.version, inner.word, small.__file__)";
@@ -148,8 +103,7 @@ fn a_package_that_is_built_reaches_nothing_else_and_spoils_nothing() {
 fn javascript_has_its_packages_too() {
     needs_sandboxes!();
     let mut shop = Shop::open();
-    if !Path::new("/usr/bin/npm").exists() {
-        eprintln!("SKIPPED: npm is not installed: packages of JavaScript are not tested");
+    if !has_npm() {
         return;
     }
     let code = "console.log(require('small')); import('small').then((m) => console.log(m.default))";
@@ -168,8 +122,7 @@ fn javascript_has_its_packages_too() {
 fn a_login_is_in_no_reach_of_install_scripts() {
     needs_sandboxes!();
     let shop = Shop::open();
-    if !Path::new("/usr/bin/npm").exists() {
-        eprintln!("SKIPPED: npm is not installed: install scripts are not tested");
+    if !has_npm() {
         return;
     }
     let login = "@own:registry=https://npm.example.invalid/\n//npm.example.invalid/:_authToken=canary-token-0123\n";
@@ -205,10 +158,9 @@ fn an_image_has_packages_of_its_own() {
     needs_sandboxes!();
     let shop = Shop::open();
     if !has_pip() {
-        eprintln!("SKIPPED: the system's Python has no pip: packages of images are not tested");
         return;
     }
-    import_python(&shop.world);
+    Root::new(&shop.world).with_python().with_programs(&["sh"]).import("python:test");
     let run = ["run", "--image", "python:test", "python", SMALL, "--package", "small"];
     shop.run(&run).expect(0, "2.0 inside /packages/python/small.py\n");
     shop.run(&run).expect(0, "2.0 inside /packages/python/small.py\n");
@@ -355,46 +307,4 @@ fn numpy_and_pandas_work_where_there_is_an_index() {
     }
     done.expect(0, "3\n");
     world.run(&run).expect(0, "3\n");
-}
-
-fn has_pip() -> bool {
-    Command::new("/usr/bin/python3").args(["-m", "pip", "--version"]).output().is_ok_and(|done| done.status.success())
-}
-
-/// An image of this machine's Python and pip, and what they need.
-fn import_python(world: &World) {
-    let root = world.work().join("root");
-    let copy = |path: &Path| {
-        let target = root.join(path.strip_prefix("/").unwrap());
-        fs::create_dir_all(target.parent().unwrap()).unwrap();
-        let done = Command::new("cp").args(["-rL"]).arg(path).arg(target).status().unwrap();
-        assert!(done.success(), "{}", path.display());
-    };
-    let script = "import pip, sys, sysconfig, os, glob\n\
-                  print(os.path.realpath(sys.executable)); print(sysconfig.get_paths()['stdlib'])\n\
-                  print(os.path.dirname(pip.__file__))";
-    let asked = Command::new("/usr/bin/python3").args(["-I", "-c", script]).output().unwrap();
-    let places = String::from_utf8(asked.stdout).unwrap();
-    let program = Path::new(places.lines().next().unwrap());
-    let libraries = Command::new("sh")
-        .args(["-c", "for one in \"$0\" /usr/lib/python3*/lib-dynload/*.so /bin/sh; do ldd $one; done"])
-        .arg(program)
-        .output()
-        .unwrap();
-    let libraries = String::from_utf8_lossy(&libraries.stdout).into_owned();
-    let mut needed: Vec<&Path> =
-        libraries.split_whitespace().filter(|word| word.starts_with('/')).map(Path::new).collect();
-    needed.sort();
-    needed.dedup();
-    for path in places.lines().map(Path::new).chain(needed).chain([Path::new("/bin/sh")]).filter(|path| path.exists()) {
-        copy(path);
-    }
-    let link = root.join("usr/bin/python3");
-    if !link.exists() {
-        std::os::unix::fs::symlink(program.file_name().unwrap(), link).unwrap();
-    }
-    let tar = Command::new("tar").args(["-C", "root", "-cf", "root.tar", "."]).current_dir(world.work()).status();
-    assert!(tar.unwrap().success());
-    let imported = world.run(&["image", "import", "root.tar", "python:test"]);
-    assert_eq!(imported.code, Some(0), "{}", imported.stderr);
 }

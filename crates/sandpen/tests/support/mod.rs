@@ -3,8 +3,11 @@
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
 pub mod client;
+pub mod exported;
+pub mod image;
 pub mod index;
 pub mod server;
+pub mod shop;
 
 use std::io::Write;
 use std::path::Path;
@@ -108,6 +111,13 @@ impl Done {
         self
     }
 
+    /// What it printed.
+    #[track_caller]
+    pub fn succeeds(self) -> String {
+        assert_eq!(self.code, Some(0), "{}{}", self.stdout, self.stderr);
+        self.stdout
+    }
+
     #[track_caller]
     pub fn says(self, part: &str) -> Self {
         assert!(self.stderr.contains(part), "{part:?} is not in: {}", self.stderr);
@@ -131,6 +141,10 @@ pub fn sandboxes_work() -> bool {
         }
         doctor.code == Some(0)
     })
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
 }
 
 #[track_caller]
