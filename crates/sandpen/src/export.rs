@@ -3,6 +3,8 @@
 //! ```text
 //! history, changes ─▶ recipe ──▶ steps ──▶ render ─▶ Dockerfile ─┐
 //! saved layers ─────▶ base, tree ┴──────▶ context ─▶ files ──────┴─▶ verify: build, compare
+//!                        ▲                                                     │
+//!                        └─────────── attempts: another way, if files differ ──┘
 //! ```
 //!
 //! What was written where is known from the kernel's own clock for files, not from what programs say. All files come out of
@@ -16,20 +18,20 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use images::Store;
 use images::difference::Kind;
-use sandbox::{Changes, Error, ErrorKind, GuestPath, History, Image, Owner, Result, SandboxInfo, SandboxService};
+use sandbox::{Changes, ErrorKind, GuestPath, History, Image, Owner, Result, SandboxInfo, SandboxService};
 use tokio_util::sync::CancellationToken;
-use tools::export::{Check, Export, ExportRequest, Exporter, Outcome, Report};
+use tools::export::{Export, ExportRequest, Exporter, Report};
 use tools::{Policy, Progress};
 
+use self::attempts::{Attempts, Kept};
 use self::base::Base;
 use self::packages::Installed;
-use self::recipe::{Choice, Step, Survival, Survivor};
-use self::render::{Draft, Rendered};
+use self::recipe::{Step, Survival, Survivor};
 use self::verify::Verifier;
-use self::verify::{Attempt, Verified};
 use crate::commands::image;
 use crate::config::Config;
 
+mod attempts;
 mod base;
 mod context;
 mod dockerfile;
@@ -125,45 +127,21 @@ impl Exports {
         let files = self.service.files(owner, &sandbox.id)?;
         let programs = Arc::new(programs::present(&*files, &history, self.service.runners()).await);
         let (packages, unknown) = self.packages(&history).await?;
-        let history = Arc::new(history);
-        let survivors = survivors(&base, &changes);
-        let mut failures = Vec::new();
-        for choice in [Choice::Effective, Choice::Successful, Choice::Nothing] {
-            let scratch = scratch::Scratch::new(&self.directory)?;
-            let draft = Draft {
-                base: Arc::clone(&base),
-                history: Arc::clone(&history),
-                steps: recipe::steps(&history.entries, &survivors, choice),
-                runners: self.service.runners().clone(),
-                programs: Arc::clone(&programs),
-                packages: packages.clone(),
-            };
-            let (store, path, giving_up) = (Arc::clone(&self.store), scratch.path().to_owned(), cancel.clone());
-            let rendering = tokio::task::spawn_blocking(move || render::render(&store, &draft, &path, &giving_up));
-            let mut rendered = rendering
-                .await
-                .map_err(|cause| Error::internal("writing an export ended unexpectedly").with_cause(cause))??;
-            let missing = |at: &GuestPath| format!("which packages are at {at} is not known any more");
-            rendered.notes.extend(unknown.iter().map(missing));
-            let verified = match &request.check {
-                Check::Skip(why) => Verified::Outcome(Outcome::NotChecked(why.clone())),
-                Check::Rebuild => {
-                    let (context, rendered) = (scratch.path(), &rendered);
-                    let attempt = Attempt { owner, sandbox: &sandbox, base: &base, rendered, context, progress };
-                    self.verifier.verify(&attempt, cancel).await?
-                }
-            };
-            let outcome = match verified {
-                Verified::Outcome(outcome) => outcome,
-                Verified::Failed(why) if choice == Choice::Nothing => Outcome::NotBuilt(why),
-                Verified::Failed(why) => {
-                    failures.push(why);
-                    continue;
-                }
-            };
-            return finish(&base, &history, rendered, scratch, outcome, &failures);
-        }
-        Err(Error::internal("an export ended without a result"))
+        let attempts = Attempts {
+            exports: self,
+            owner,
+            sandbox: &sandbox,
+            check: &request.check,
+            survivors: survivors(&base, &changes),
+            base: Arc::clone(&base),
+            history: Arc::new(history),
+            programs,
+            packages,
+            progress,
+            cancel,
+        };
+        let kept = attempts.best().await?;
+        finish(&base, &attempts.history, kept, &unknown)
     }
 
     async fn packages(&self, history: &History) -> Result<(Vec<Installed>, Vec<GuestPath>)> {
@@ -215,32 +193,24 @@ fn survivors(base: &Base, changes: &Changes) -> Vec<Survivor> {
     found.into_values().collect()
 }
 
-fn finish(
-    base: &Base,
-    history: &History,
-    rendered: Rendered,
-    scratch: scratch::Scratch,
-    outcome: Outcome,
-    failures: &[String],
-) -> Result<Written> {
+fn finish(base: &Base, history: &History, kept: Kept, unknown: &[GuestPath]) -> Result<Written> {
+    let Kept { rendered, context, outcome, builds, notes: reasons, .. } = kept;
+    let missing = unknown.iter().map(|at| format!("which packages are at {at} is not known any more"));
     let mut notes = Vec::new();
-    for note in rendered.notes {
+    for note in rendered.notes.into_iter().chain(missing).chain(reasons) {
         if !notes.contains(&note) {
             notes.push(note);
         }
-    }
-    if let Some(first) = failures.first() {
-        notes.push(format!("commands did not run again as they were ({first}), so more was done again or copied"));
     }
     if history.dropped > 0 {
         notes.push(format!("{} older steps were not recorded any more; what they left is copied", history.dropped));
     }
     let mut dockerfile = rendered.dockerfile;
     dockerfile.close(&outcome, &notes);
-    scratch.leave_out(packages::DIRECTORY);
-    scratch.write_dockerfile(dockerfile.text())?;
-    let report = Report { base: base.from.clone(), base_digest: base.digest.clone(), outcome, notes };
-    Ok(Written { dockerfile: dockerfile.text().to_owned(), context: scratch, report })
+    context.leave_out(packages::DIRECTORY);
+    context.write_dockerfile(dockerfile.text())?;
+    let report = Report { base: base.from.clone(), base_digest: base.digest.clone(), outcome, builds, notes };
+    Ok(Written { dockerfile: dockerfile.text().to_owned(), context, report })
 }
 
 /// The files of steps that have some, by the number of the step.

@@ -52,6 +52,8 @@ pub struct Report {
     pub base: String,
     pub base_digest: Option<String>,
     pub outcome: Outcome,
+    /// How often something was built to come to it.
+    pub builds: u32,
     /// What a reader should know besides, in words.
     pub notes: Vec<String>,
 }

@@ -58,6 +58,7 @@ struct Exported<'a> {
     same: u64,
     differences: Vec<DifferenceObject>,
     more_differences: u64,
+    builds: u32,
     notes: &'a [String],
 }
 
@@ -129,6 +130,7 @@ fn exported<'a>(directory: &'a PathBuf, report: &'a Report) -> Exported<'a> {
         same,
         differences: differences.iter().map(tell).collect(),
         more_differences: more,
+        builds: report.builds,
         notes: &report.notes,
     }
 }

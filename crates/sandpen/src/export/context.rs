@@ -3,7 +3,7 @@
 //! ```text
 //! Dockerfile
 //! files/1/workspace/…    plain files of the sandbox's user, for COPY
-//! files/1.tar            what only an archive can say (links, other owners, odd names), for ADD
+//! files/1.tar            what only an archive can say (links, directories by themselves, other owners, odd names), for ADD
 //! code/2.py              code that was run
 //! ```
 //!
@@ -69,7 +69,7 @@ pub fn write(
                 How::Archive => place.archive = Some(format!("files/{number}.tar")),
             }
             match &facts.kind {
-                Kind::Directory => writing.directory(*number, &path, facts, &how)?,
+                Kind::Directory => writing.directory(*number, &path, facts)?,
                 Kind::Link(target) => writing.link(*number, &path, facts, target)?,
                 Kind::File(_) => {
                     let origin = *origins.get(inner(&path)).expect("what has facts has an origin");
@@ -121,16 +121,15 @@ fn ways(source: Source<'_>, paths: &BTreeSet<GuestPath>) -> BTreeMap<GuestPath, 
     ways
 }
 
-/// Plain are files and directories of the sandbox's user, below a directory that is the user's too: to copy one changes
-/// nothing else, whatever a builder does with the directories on the way.
+/// Plain are files of the sandbox's user, below a directory that is the user's too: to copy one changes nothing else, whatever
+/// a builder does with the directories on the way. A directory that is there already keeps its rights when one is copied over
+/// it, and what keeps contexts may lose an empty one.
 fn how(source: Source<'_>, path: &GuestPath, facts: &Facts) -> How {
     let is_own = |facts: &Facts| (facts.user, facts.group) == source.user;
-    let opened = match facts.kind {
-        Kind::Directory => 0o700,
-        Kind::File(_) => 0o400,
-        Kind::Link(_) | Kind::Special => return How::Archive,
+    let is_readable = match facts.kind {
+        Kind::File(_) => facts.mode & 0o400 != 0,
+        Kind::Directory | Kind::Link(_) | Kind::Special => return How::Archive,
     };
-    let is_readable = facts.mode & opened == opened;
     let is_text = std::str::from_utf8(path.as_bytes()).is_ok_and(|text| !text.chars().any(char::is_control));
     let own_directory = |one: &&[u8]| {
         let found = source.tree.get(one);
@@ -158,18 +157,10 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    fn directory(&mut self, number: usize, path: &GuestPath, facts: &Facts, how: &How) -> Result<()> {
-        match how {
-            How::Plain { .. } => {
-                self.plain_directory(number, inner(path))?;
-                Ok(())
-            }
-            How::Archive => {
-                let mut header = header(facts, tar::EntryType::Directory);
-                let name = [inner(path), b"/"].concat();
-                self.archive(number)?.append_data(&mut header, as_path(&name), io::empty()).map_err(writing_error())
-            }
-        }
+    fn directory(&mut self, number: usize, path: &GuestPath, facts: &Facts) -> Result<()> {
+        let mut header = header(facts, tar::EntryType::Directory);
+        let name = [inner(path), b"/"].concat();
+        self.archive(number)?.append_data(&mut header, as_path(&name), io::empty()).map_err(writing_error())
     }
 
     fn link(&mut self, number: usize, path: &GuestPath, facts: &Facts, target: &[u8]) -> Result<()> {

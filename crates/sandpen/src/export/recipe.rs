@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use sandbox::{Deed, ExecStatus, GuestPath, HistoryEntry, KnownEnvironment};
+use tools::export::{Difference, What};
 
 use super::paths;
 
@@ -60,8 +61,10 @@ pub enum Choice {
     /// Those of which something is left.
     Effective,
     /// All that succeeded, up to the last one of which something is left: one of them may have made what a later one needed
-    /// and somebody removed.
+    /// or added to.
     Successful,
+    /// All that succeeded: one may have taken away what another made.
+    All,
     /// None; what they left is copied.
     Nothing,
 }
@@ -87,6 +90,7 @@ pub fn steps(entries: &[HistoryEntry], survivors: &[Survivor], choice: Choice) -
                 traced.effective.contains(&index)
                     || last_effective.is_some_and(|last| index < last) && succeeded(&entry.deed)
             }
+            Choice::All => traced.effective.contains(&index) || succeeded(&entry.deed),
             Choice::Nothing => false,
         };
         if let Some(run) = again(&entry.deed).filter(|_| is_wanted) {
@@ -96,6 +100,34 @@ pub fn steps(entries: &[HistoryEntry], survivors: &[Survivor], choice: Choice) -
     steps.extend((!traced.removed_last.is_empty()).then_some(Step::Remove(traced.removed_last)));
     steps.extend((!traced.files_last.is_empty()).then_some(Step::Files(traced.files_last)));
     steps
+}
+
+/// The same steps, and after them what a build of them made differently, as it is in the sandbox.
+pub fn corrected(steps: &[Step], differences: &[Difference], survivors: &[Survivor]) -> Vec<Step> {
+    let (mut removed, mut files) = (BTreeSet::new(), BTreeSet::new());
+    for Difference { path, what } in differences {
+        match what {
+            What::Extra => _ = removed.insert(path.clone()),
+            // Nothing is put over a directory, and no directory over anything else.
+            What::Kind => {
+                removed.insert(path.clone());
+                files.extend(at_or_below(survivors, path));
+            }
+            What::Missing => files.extend(at_or_below(survivors, path)),
+            What::Contents | What::Target | What::Mode | What::Owner => _ = files.insert(path.clone()),
+        }
+    }
+    let mut steps = steps.to_vec();
+    steps.extend((!removed.is_empty()).then_some(Step::Remove(removed)));
+    steps.extend((!files.is_empty()).then_some(Step::Files(files)));
+    steps
+}
+
+/// A difference of a directory stands for all that is in it.
+fn at_or_below<'a>(survivors: &'a [Survivor], top: &'a GuestPath) -> impl Iterator<Item = GuestPath> + 'a {
+    let is_there = |survivor: &&Survivor| survivor.state != Survival::Removed;
+    let found = survivors.iter().filter(is_there).filter(|survivor| top.contains(&survivor.path));
+    found.map(|survivor| survivor.path.clone())
 }
 
 /// What accounts for each path, by the number of the entry.

@@ -125,3 +125,37 @@ fn removals_are_done_again() {
     let expected = ["remove /srv/old", "rm /srv/other", "remove /srv/nobody-knows"];
     assert_eq!(told(&entries, &survivors, Choice::Effective), expected);
 }
+
+#[test]
+fn what_took_something_away_may_be_needed_too() {
+    let entries = [ran("make", 100, 200), ran("rm junk", 300, 400), ran("ls", 500, 600)];
+    let survivors = [file("/workspace/out", 150)];
+    assert_eq!(told(&entries, &survivors, Choice::Successful), ["make"]);
+    assert_eq!(told(&entries, &survivors, Choice::All), ["make", "rm junk", "ls"]);
+}
+
+#[test]
+fn what_differs_is_put_right_after_everything_else() {
+    let survivors = [
+        survivor("/workspace/d", Survival::Directory, 150),
+        file("/workspace/d/a", 150),
+        survivor("/workspace/d/old", Survival::Removed, 150),
+        file("/workspace/kind", 150),
+        file("/workspace/moment", 150),
+        file("/workspace/same", 150),
+    ];
+    let differ = |(text, what)| Difference { path: path(text), what };
+    let differences = [
+        ("/workspace/d", What::Missing),
+        ("/workspace/extra", What::Extra),
+        ("/workspace/kind", What::Kind),
+        ("/workspace/moment", What::Contents),
+    ];
+    let remove = ["/workspace/extra", "/workspace/kind"].map(path).into();
+    let copy = ["/workspace/d", "/workspace/d/a", "/workspace/kind", "/workspace/moment"].map(path).into();
+    let first = Step::Remove([path("/srv/first")].into());
+    assert_eq!(
+        corrected(std::slice::from_ref(&first), &differences.map(differ), &survivors),
+        [first, Step::Remove(remove), Step::Files(copy)]
+    );
+}

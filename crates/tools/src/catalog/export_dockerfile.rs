@@ -48,6 +48,8 @@ struct Exported {
     differences: Vec<DifferenceObject>,
     /// Differences that are not listed.
     more_differences: u64,
+    /// How many ways of writing it down were built; the best is kept.
+    builds: u32,
     notes: Vec<String>,
     /// A tar archive in the sandbox with the Dockerfile and the files that it copies.
     context_path: &'static str,
@@ -144,6 +146,7 @@ fn object(report: &Report, uri: String, bytes: u64) -> Exported {
         same,
         differences,
         more_differences: more,
+        builds: report.builds,
         notes: report.notes.clone(),
         context_path: CONTEXT,
         context_uri: uri,

@@ -123,7 +123,7 @@ impl Exporter for Echo {
             },
         };
         let base = request.base.map_or_else(|| "own:1".to_owned(), |base| base.to_string());
-        let report = Report { base, base_digest: None, outcome, notes: vec!["a note".to_owned()] };
+        let report = Report { base, base_digest: None, outcome, builds: 1, notes: vec!["a note".to_owned()] };
         let context = Box::new(std::io::Cursor::new(b"the context".to_vec()));
         Ok(Export { dockerfile: "FROM own:1\n".to_owned(), context, report })
     }
