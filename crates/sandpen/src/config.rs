@@ -12,6 +12,7 @@ use std::time::Duration;
 use sandbox::{Error, HostRule, Image, Layer, Quota, Result};
 use tools::{Ceiling, ImagePattern, Selection, Toolset};
 
+pub use self::daemon::DaemonConfig;
 pub use self::gateway::GatewayConfig;
 pub use self::http::HttpConfig;
 pub use self::key::Key;
@@ -22,6 +23,7 @@ pub use self::written::{Origin, Written};
 use crate::transfer::roots::OpenedPath;
 use crate::{suggest, time};
 
+pub mod daemon;
 pub mod env;
 pub mod file;
 pub mod flags;
@@ -35,6 +37,7 @@ pub mod written;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     pub engine: EngineChoice,
+    pub daemon: DaemonConfig,
     state_dir: Option<PathBuf>,
     pub allow_missing: BTreeSet<Layer>,
     /// A file of languages to add to the built-in ones.
@@ -78,6 +81,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             engine: EngineChoice::Native,
+            daemon: DaemonConfig::default(),
             state_dir: None,
             allow_missing: BTreeSet::new(),
             runners: None,
@@ -159,6 +163,11 @@ impl Config {
             | Key::Color
             | Key::Verbose
             | Key::Runners
+            | Key::DaemonHost
+            | Key::DockerContext
+            | Key::ContainerImage
+            | Key::ContainerUser
+            | Key::Runtime
             | Key::Image
             | Key::Pull
             | Key::Timeout
@@ -207,6 +216,11 @@ impl Config {
                 self.allow_missing.insert(value.parse()?);
             }
             Key::Runners => self.runners = Some(absolute(value)?),
+            Key::DaemonHost => self.daemon.host = Some(daemon::word("the address of a daemon", value)?),
+            Key::DockerContext => self.daemon.context = Some(daemon::word("the name of a context", value)?),
+            Key::ContainerImage => self.daemon.image = daemon::image(value)?,
+            Key::ContainerUser => self.daemon.user = value.parse()?,
+            Key::Runtime => self.daemon.runtime = Some(daemon::word("the name of a runtime", value)?),
             Key::Image => sandbox.image = image(value)?,
             Key::Pull => self.registries.pull = value.parse()?,
             Key::Timeout => sandbox.timeout = Some(positive_time(value)?),
@@ -300,6 +314,11 @@ word!(
     /// The engine that was asked for; whether this version can drive it is for the wiring to say.
     EngineChoice,
     "an engine" { Native = "native", Docker = "docker", Podman = "podman", Kubernetes = "kubernetes", }
+);
+word!(
+    /// Whose rights programs have in containers.
+    ContainerUser,
+    "one of the choices" { Sandbox = "sandbox", Image = "image", }
 );
 word!(
     /// When to print in colour.

@@ -13,7 +13,7 @@ use self::progress::Bar;
 pub use self::pull::{Pulled, pull_missing};
 use crate::cli::examples;
 use crate::config::flags::RegistryFlags;
-use crate::config::{Config, Written};
+use crate::config::{Config, EngineChoice, Written};
 use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::{output, time, wiring};
@@ -137,7 +137,20 @@ fn called(named: &Named) -> String {
     saved::shown(&named.reference).unwrap_or_else(|| named.reference.familiar())
 }
 
+/// The images of the embedded engine, when that is the one in use: a daemon has its own.
 pub fn open_store(config: &Config) -> Result<Arc<Store>> {
+    match config.engine {
+        EngineChoice::Native => {}
+        engine @ (EngineChoice::Docker | EngineChoice::Podman) => {
+            let name = engine.as_str();
+            return Err(Error::unsupported(format!("the {name} engine has its images in its daemon"))
+                .with_hint(format!("use {name} itself for this: {name} image --help")));
+        }
+        EngineChoice::Kubernetes => {
+            return Err(Error::unsupported("the kubernetes engine has its images in its cluster")
+                .with_hint("leave --engine out to see those of the native engine"));
+        }
+    }
     let store = Store::open(&config.state_dir()?.join("images")).map_err(image_error)?;
     Ok(Arc::new(store))
 }

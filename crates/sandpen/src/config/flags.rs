@@ -10,10 +10,12 @@ use super::key::Key;
 use super::written::{Origin, Written};
 use super::{Color, EngineChoice, LogLevel};
 
+mod daemon;
 mod images;
 mod network;
 mod packages;
 
+pub use daemon::DaemonFlags;
 pub use images::{PullFlags, RegistryFlags};
 pub use network::{GatewayFlags, GrantFlags, NetworkFlags, SecretsFileFlag};
 pub use packages::{PackageFlags, PackageHostFlag};
@@ -59,6 +61,9 @@ pub struct GlobalFlags {
     /// Add or replace languages by this file, shaped like the built-in runners.toml
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     runners: Option<String>,
+
+    #[command(flatten)]
+    daemon: DaemonFlags,
 }
 
 impl GlobalFlags {
@@ -69,6 +74,7 @@ impl GlobalFlags {
         push(&mut written, Key::Color, &self.color);
         push(&mut written, Key::AllowMissing, &self.allow_missing);
         push(&mut written, Key::Runners, &self.runners);
+        self.daemon.write_to(&mut written);
         if self.json {
             written.push(Key::Json, "true");
         }

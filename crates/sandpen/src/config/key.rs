@@ -43,6 +43,11 @@ keys! {
     Verbose, "verbose", One;
     AllowMissing, "allow_missing", List;
     Runners, "runners", One;
+    DaemonHost, "daemon_host", One;
+    DockerContext, "docker_context", One;
+    ContainerImage, "container_image", One;
+    ContainerUser, "container_user", One;
+    Runtime, "runtime", One;
     Image, "image", One;
     Pull, "pull", One;
     Timeout, "timeout", One;
