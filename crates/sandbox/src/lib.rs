@@ -47,7 +47,7 @@ pub use network::{
 pub use output::{CappedOutput, OutputCaps, TextPieces};
 pub use package::{PackageLanguage, Packages, Requirement};
 pub use path::GuestPath;
-pub use runner::{RunCode, Runner, Runners};
+pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners};
 pub use secret::SecretName;
 pub use service::{
     Captured, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language, PackageHost,

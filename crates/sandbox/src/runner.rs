@@ -12,8 +12,10 @@ use crate::nearest;
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
+mod labelled;
 mod plan;
 
+pub use labelled::{ImageRunner, ImageRunners};
 pub(crate) use plan::is_code_of_a_run;
 pub use plan::{Attempt, Plan, Step};
 
@@ -164,6 +166,11 @@ impl Runners {
     }
 }
 
+/// What a language can be called.
+fn is_word(word: &str) -> bool {
+    !word.is_empty() && !word.contains(char::is_whitespace) && *word == word.to_lowercase()
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenFile {
@@ -208,8 +215,6 @@ fn parse(text: &str) -> Result<Vec<Runner>> {
 impl Written {
     fn into_runner(self) -> Result<Runner> {
         let wrong = |what: &str| Error::invalid_input(format!("the runner {:?} {what}", self.name));
-        let is_word =
-            |word: &str| !word.is_empty() && !word.contains(char::is_whitespace) && *word == word.to_lowercase();
         if !is_word(&self.name) || !self.aliases.iter().all(|alias| is_word(alias)) {
             return Err(wrong("has a name or an alias that is not a lower-case word"));
         }

@@ -34,7 +34,7 @@ use crate::isolation::IsolationReport;
 use crate::job::JobRequest;
 use crate::network::Network;
 use crate::path::GuestPath;
-use crate::runner::{RunCode, Runners};
+use crate::runner::{ImageRunners, RunCode, Runners};
 use crate::spec::{Lifetime, Limits, Persistence, SandboxSpec};
 use crate::tree::{Changes, Checkpoint, Powers, SavedImage, SavedName};
 
@@ -90,6 +90,8 @@ pub struct ServiceSettings {
     pub create_queue: usize,
     pub jobs: JobSettings,
     pub runners: Runners,
+    /// For an engine without a host image: who knows which images run which languages.
+    pub image_runners: Option<Arc<dyn ImageRunners>>,
     /// How often what exists is compared with what is remembered.
     pub sweep_every: Duration,
     pub recovery: Recovery,
@@ -113,6 +115,7 @@ impl ServiceSettings {
             create_queue: 256,
             jobs: JobSettings::default(),
             runners: Runners::built_in(),
+            image_runners: None,
             sweep_every: Duration::from_secs(30),
             recovery: Recovery::BeforeStart,
             events: EventBus::default(),

@@ -11,9 +11,9 @@ use crate::error::{ErrorKind, Result};
 use crate::event::StopReason;
 use crate::exec::{ExecRequest, ExecStatus};
 use crate::id::Owner;
-use crate::image::Image;
+use crate::image::{Image, ImageName};
 use crate::output::OutputCaps;
-use crate::runner::Runner;
+use crate::runner::{ImageRunner, Runner};
 use crate::spec::SandboxSpec;
 
 /// A compiler that was never started needs its time to say its version.
@@ -34,9 +34,25 @@ pub struct Language {
 }
 
 impl SandboxService {
+    /// The image for code in a language, when this one was asked for. Only where the host's own is none of the engine's it
+    /// is another: an image that says that it runs the language, or else the one that is published for it.
+    pub async fn image_for(&self, language: &str, asked: Image) -> Result<Image> {
+        if asked != Image::Host || self.core.settings.image_runners.is_none() {
+            return Ok(asked);
+        }
+        let runner = self.runners().find(language)?;
+        if let Some(own) = self.core.image_runner(runner, None).await? {
+            return Ok(Image::Named(own.image));
+        }
+        runner.image.as_ref().map_or(Ok(asked), |published| published.parse())
+    }
+
     /// The languages of an image, in the order of the runners. Asked once, and again when the image may be another.
     pub async fn languages(&self, owner: &Owner, image: &Image) -> Result<Vec<Language>> {
         let core = &self.core;
+        if *image == Image::Host && core.settings.image_runners.is_some() {
+            return self.languages_by_image().await;
+        }
         let asked_at = core.clock.now();
         if let Some(known) = core.languages.get(owner, image, &(), asked_at) {
             return Ok(known);
@@ -48,6 +64,32 @@ impl SandboxService {
         let found = found?;
         core.languages.put(owner, image, (), found.clone(), asked_at);
         Ok(found)
+    }
+
+    /// Where each language is on an image of its own, that image is what can be told of it without fetching it.
+    async fn languages_by_image(&self) -> Result<Vec<Language>> {
+        let mut languages = Vec::new();
+        for runner in self.runners().iter() {
+            let version = match self.image_for(&runner.name, Image::Host).await? {
+                Image::Host => None,
+                image => Some(format!("on the image {}", image.shown())),
+            };
+            let remedy = version.is_none().then(|| "ask for an image that has it".to_owned());
+            languages.push(Language { name: runner.name.clone(), title: runner.title.clone(), version, remedy });
+        }
+        Ok(languages)
+    }
+}
+
+impl Core {
+    /// The image that says that it runs this language, or whether this very image says so.
+    pub(super) async fn image_runner(&self, runner: &Runner, image: Option<&ImageName>) -> Result<Option<ImageRunner>> {
+        let Some(source) = &self.settings.image_runners else { return Ok(None) };
+        let is_it = |found: &ImageRunner| {
+            (found.language == runner.name || runner.aliases.contains(&found.language))
+                && image.is_none_or(|image| found.image == *image)
+        };
+        Ok(source.list().await?.into_iter().find(is_it))
     }
 }
 

@@ -20,9 +20,10 @@ use crate::exec::{ExecRequest, ExecStatus, Script};
 use crate::file::WriteOptions;
 use crate::history::Deed;
 use crate::id::{Owner, SandboxId};
+use crate::image::Image;
 use crate::output::OutputCaps;
 use crate::path::GuestPath;
-use crate::runner::{RunCode, Step};
+use crate::runner::{ImageRunner, RunCode, Step};
 
 impl Core {
     pub(super) async fn exec(
@@ -123,6 +124,20 @@ impl Core {
         self.locate(owner, id)?;
         // Where the code lies does not follow where it runs: only the sandbox's own directory is sure to be writable.
         let info = self.registry.info(owner, id, &self.clock)?;
+        let deed = Deed::Code {
+            language: runner.name.clone(),
+            code: keepable(&run.code),
+            arguments: run.arguments.clone(),
+            environment: self.known_environment(&run.environment),
+            work_directory: run.work_directory.clone().unwrap_or_else(|| info.work_directory.clone()),
+            status: None,
+        };
+        if let (Image::Named(image), None) = (&info.image, run.terminal)
+            && let Some(own) = self.image_runner(runner, Some(image)).await?
+        {
+            let execution = self.start_entry_point(&info, own, run, deadline, deed).await?;
+            return Ok((execution, Tidy { core: Arc::clone(self), id: id.clone(), leftover: None }));
+        }
         let plan = runner.plan(run, &info.work_directory)?;
         let script = match &plan.build {
             None if !plan.makes_directory => Script::new(&plan.file, &plan.code),
@@ -133,14 +148,6 @@ impl Core {
             write_whole(&files, &plan.file, &plan.code, plan.makes_directory).await?;
         }
         let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: Some(plan.leftover.clone()) };
-        let deed = Deed::Code {
-            language: runner.name.clone(),
-            code: keepable(&run.code),
-            arguments: run.arguments.clone(),
-            environment: self.known_environment(&run.environment),
-            work_directory: run.work_directory.clone().unwrap_or_else(|| info.work_directory.clone()),
-            status: None,
-        };
         if let Some(build) = &plan.build {
             let started_ns = now_ns();
             let building = self.start_first(&info, build, None, deadline, Remembered::Not).await?;
@@ -162,6 +169,32 @@ impl Core {
         }
         let execution = self.start_first(&info, &plan.run, script, deadline, Remembered::As(Box::new(deed))).await?;
         Ok((execution, tidy))
+    }
+
+    /// What an image brings along for its language: the code is what it reads, so there is nothing else to read.
+    async fn start_entry_point(
+        self: &Arc<Self>,
+        info: &SandboxInfo,
+        own: ImageRunner,
+        run: &RunCode,
+        deadline: Instant,
+        deed: Deed,
+    ) -> Result<Execution> {
+        let argv = own.command.into_iter().chain(run.arguments.iter().cloned());
+        let mut request = ExecRequest::new(argv, deadline.saturating_duration_since(Instant::now()))?;
+        request.environment = run.environment.clone();
+        request.work_directory = run.work_directory.clone();
+        let mut execution = self.start(&info.owner, &info.id, &request, Remembered::As(Box::new(deed))).await?;
+        if let Some(mut stdin) = execution.stdin.take() {
+            let code = run.code.clone();
+            // One that does not read all of it has its reasons; its end tells them.
+            self.runtime.spawn(async move {
+                if stdin.write_all(&code).await.is_ok() {
+                    let _ = stdin.shutdown().await;
+                }
+            });
+        }
+        Ok(execution)
     }
 
     /// The first of several ways whose program exists. Trying costs nothing when the first one is there.

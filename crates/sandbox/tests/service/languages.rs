@@ -1,4 +1,11 @@
-use sandbox::{ErrorKind, ExecStatus, ListOptions, OutputCaps, RunCode, SandboxId, SandboxService};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use sandbox::engine::fake::FakeHost;
+use sandbox::{
+    ErrorKind, ExecStatus, Image, ImageRunner, ImageRunners, ListOptions, OutputCaps, Result, RunCode, SandboxId,
+    SandboxService, SandboxSpec, ServiceSettings,
+};
 
 use crate::support::{World, create, kind, owner, seconds, settle, spec};
 
@@ -125,4 +132,60 @@ async fn languages_are_asked_for_once_and_leave_no_sandbox() {
     while events.try_recv().is_ok() {}
     assert_eq!(service.languages(&owner(), &spec().image).await.unwrap(), languages);
     assert!(events.try_recv().is_err(), "a second sandbox was made to ask again");
+}
+
+/// Images that say of themselves what they run, and that come and go.
+#[derive(Debug, Default)]
+struct Found(Mutex<Vec<ImageRunner>>);
+
+#[async_trait]
+impl ImageRunners for Found {
+    async fn list(&self) -> Result<Vec<ImageRunner>> {
+        Ok(self.0.lock().unwrap().clone())
+    }
+}
+
+#[tokio::test]
+async fn an_image_that_runs_a_language_is_found_while_the_service_runs() {
+    let world = World::new();
+    let found = Arc::new(Found::default());
+    let settings = ServiceSettings { image_runners: Some(found.clone()), ..world.settings() };
+    let service = world.process_with(settings).await;
+    let image = |language: &'static str| {
+        let service = service.clone();
+        async move { service.image_for(language, Image::Host).await.unwrap().to_string() }
+    };
+    assert_eq!(image("py").await, "docker.io/library/python:3.13-slim");
+    assert_eq!(image("lua").await, "host");
+    let asked: Image = "debian:12".parse().unwrap();
+    found.0.lock().unwrap().push(ImageRunner {
+        language: "py".to_owned(),
+        image: FakeHost::IMAGE.parse().unwrap(),
+        command: vec!["cat".to_owned()],
+    });
+    assert_eq!(image("python").await, FakeHost::IMAGE);
+    assert_eq!(service.image_for("python", asked.clone()).await.unwrap(), asked);
+    let languages = service.languages(&owner(), &Image::Host).await.unwrap();
+    let version = |name: &str| languages.iter().find(|language| language.name == name).unwrap().version.clone();
+    assert_eq!(version("python"), Some(format!("on the image {}", FakeHost::IMAGE)));
+    assert_eq!(version("lua"), None);
+}
+
+#[tokio::test]
+async fn an_entry_point_reads_the_code() {
+    let world = World::new();
+    let found = Found(Mutex::new(vec![ImageRunner {
+        language: "python".to_owned(),
+        image: FakeHost::IMAGE.parse().unwrap(),
+        command: vec!["cat".to_owned()],
+    }]));
+    let settings = ServiceSettings { image_runners: Some(Arc::new(found)), ..world.settings() };
+    let service = world.process_with(settings).await;
+    let image = service.image_for("python", Image::Host).await.unwrap();
+    let info = create(&service, SandboxSpec { image, ..spec() }).await;
+    let code = "print(1)\n".repeat(50_000);
+    let (status, stdout, _) = run(&service, &info.id, "py", &code, &[]).await;
+    assert_eq!(status, ExecStatus::Exited(0));
+    assert_eq!(stdout.lines().next(), Some("print(1)"));
+    assert_eq!(run(&service, &info.id, "bash", "echo plain", &[]).await.1, "plain\n");
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::Args;
 use sandbox::{
-    Environment, ErrorKind, Execution, Files, GuestPath, OutputCaps, Owner, PackageLanguage, Prepared, Result, RunCode,
-    SandboxInfo, SandboxService,
+    Environment, ErrorKind, Execution, Files, GuestPath, Image, OutputCaps, Owner, PackageLanguage, Prepared, Result,
+    RunCode, SandboxInfo, SandboxService, SandboxSpec,
 };
 
 use crate::attach::{self, CutShort, Screen};
@@ -15,7 +15,7 @@ use crate::cli::examples;
 use crate::commands::image::{self, Pulled};
 use crate::commands::package;
 use crate::config::flags::{EnvFlag, NetworkFlags, PackageFlags, PullFlags, SandboxFlags, TimeoutFlag};
-use crate::config::{Config, Written};
+use crate::config::{Config, EngineChoice, Written};
 use crate::exit::Exit;
 use crate::outcome::{self, Remedy, ResultObject};
 use crate::output::{self, Teller};
@@ -171,15 +171,21 @@ impl Run<'_> {
         self.finish(&sandbox, exit, cut_short, signals).await
     }
 
-    /// Where there are packages, the code comes first: its language says whose they are.
+    /// Where there are packages, the code comes first: its language says whose they are. So it does on a daemon, where a
+    /// language may have an image of its own.
     async fn make(&self, source: impl Future<Output = Result<Source>>) -> Result<(Source, SandboxInfo, Vec<Prepared>)> {
-        if self.arguments.package.is_empty() {
-            let (sandbox, source) = tokio::join!(biased; self.prepare(&[]), source);
+        let image = &self.config.sandbox.image;
+        if self.config.engine == EngineChoice::Native && self.arguments.package.is_empty() {
+            let (sandbox, source) = tokio::join!(biased; self.prepare(image.clone(), &[]), source);
             return Ok((source?, sandbox?, Vec::new()));
         }
         let source = source.await?;
-        let packages = self.packages(&source).await?;
-        Ok((source, self.prepare(&packages).await?, packages))
+        let packages = match self.arguments.package.is_empty() {
+            true => Vec::new(),
+            false => self.packages(&source).await?,
+        };
+        let image = self.service.image_for(&source.language, image.clone()).await?;
+        Ok((source, self.prepare(image, &packages).await?, packages))
     }
 
     async fn packages(&self, source: &Source) -> Result<Vec<Prepared>> {
@@ -188,8 +194,8 @@ impl Run<'_> {
         package::provide(&self.service, &self.owner, &self.config.sandbox.image, &wanted, self.config.json).await
     }
 
-    async fn prepare(&self, packages: &[Prepared]) -> Result<SandboxInfo> {
-        let mut spec = self.config.sandbox.spec(&self.owner);
+    async fn prepare(&self, image: Image, packages: &[Prepared]) -> Result<SandboxInfo> {
+        let mut spec = SandboxSpec { image, ..self.config.sandbox.spec(&self.owner) };
         packages.iter().try_for_each(|prepared| prepared.attach_to(&mut spec))?;
         let sandbox = self.service.create(&self.owner, spec).await?;
         if !self.inputs.is_empty() {

@@ -61,7 +61,15 @@ pub async fn place(call: &Call, sandbox_id: Option<&str>, asked: Asked<'_>) -> R
         }
         return Ok((JobPlace::Existing(sandbox.id), sandbox.work_directory));
     }
-    let spec = call.policy.spec(&call.owner, asked)?;
+    fresh(call, asked, None).await
+}
+
+/// A fresh sandbox that ends with the run; code in a language may have an image of its own.
+pub async fn fresh(call: &Call, asked: Asked<'_>, language: Option<&str>) -> Result<(JobPlace, GuestPath)> {
+    let mut spec = call.policy.spec(&call.owner, asked)?;
+    if let (Some(language), None) = (language, asked.image) {
+        spec.image = call.service.image_for(language, spec.image).await?;
+    }
     image::provide(call, &spec.image).await?;
     let work_directory = spec.work_directory.clone();
     Ok((JobPlace::Fresh(Box::new(spec)), work_directory))

@@ -117,7 +117,10 @@ async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>>
     let language = &call.service.runners().find(&arguments.language)?.name;
     let usual = PackageLanguage::usual(language, &arguments.packages)?;
     let wanted = packages::asked(&call.policy, usual, &arguments.packages)?;
-    let (mut place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref(), asked).await?;
+    let (mut place, work_directory) = match arguments.sandbox_id.as_deref() {
+        None => run::fresh(&call, asked, Some(language)).await?,
+        sandbox_id => run::place(&call, sandbox_id, asked).await?,
+    };
     let mut variables = environment(&arguments.env)?;
     let mut installed = Vec::new();
     if !wanted.is_empty() {
