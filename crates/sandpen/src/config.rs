@@ -316,7 +316,7 @@ word!(
     "an engine" { Native = "native", Docker = "docker", Podman = "podman", Kubernetes = "kubernetes", }
 );
 word!(
-    /// Whose rights programs have in containers.
+    /// Whose rights programs have on a daemon.
     ContainerUser,
     "one of the choices" { Sandbox = "sandbox", Image = "image", }
 );
