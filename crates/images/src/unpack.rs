@@ -434,6 +434,13 @@ fn is_directory_by_name(header: &Header, path: &[u8]) -> bool {
     header.as_old().linkflag == [0] && path.ends_with(b"/") && header.path_bytes().ends_with(b"/")
 }
 
+/// A long name stands before its header, which has the beginning of it, cut anywhere. Readers go by the end of a header's own
+/// name only where the header does not say what it is of.
+fn is_cut(header: &Header, path: &[u8]) -> bool {
+    let name = &header.as_old().name;
+    header.as_old().linkflag != [0] && path.len() > name.len() && path.starts_with(name)
+}
+
 /// What follows a header that announces contents where there can be none is a part of it to some readers, and the next
 /// header to others.
 fn refuse_what_readers_disagree_about<R: Read>(entry: &Entry<'_, R>, is_directory: bool, path: &[u8]) -> Result<()> {
@@ -443,9 +450,8 @@ fn refuse_what_readers_disagree_about<R: Read>(entry: &Entry<'_, R>, is_director
         return Err(Error::Refused(format!("{} has contents and is no file", Shown(path))));
     }
     // A name may be given twice, and either may be the one that is looked at.
-    if kind != EntryType::Directory
-        && (path.ends_with(b"/") || entry.header().path_bytes().ends_with(b"/")) != is_directory
-    {
+    let header_says_so = entry.header().path_bytes().ends_with(b"/") && !is_cut(entry.header(), path);
+    if kind != EntryType::Directory && (path.ends_with(b"/") || header_says_so) != is_directory {
         return Err(Error::Refused(format!("{} is no directory and is called like one", Shown(path))));
     }
     Ok(())

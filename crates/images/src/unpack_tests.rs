@@ -323,6 +323,27 @@ fn long_names_within_the_limits_arrive() {
     assert_eq!(place.read(&path), "x");
 }
 
+/// The header of a long name has its beginning, which may end where a directory does.
+#[test]
+fn a_long_name_may_be_cut_anywhere() {
+    let directory = format!("{}/", "d".repeat(99));
+    let name = format!("{directory}file");
+    let long = |archive: Archive| archive.entry(EntryType::GNULongName, b"././@LongLink", b"", name.as_bytes(), 0o644);
+    let place = Place::new();
+    place.unpack(&long(Archive::new()).file(&directory, "x").bytes()).unwrap();
+    assert_eq!(place.read(&name), "x");
+    // Without a mark of its own a header is of a directory to some readers and of a file to others.
+    let mut header = Header::new_gnu();
+    header.set_size(1);
+    header.as_old_mut().name.copy_from_slice(directory.as_bytes());
+    header.as_old_mut().linkflag = [0];
+    header.set_cksum();
+    let mut unmarked = long(Archive::new());
+    unmarked.0.append(&header, &b"x"[..]).unwrap();
+    refused(unmarked);
+    refused(long(Archive::new()).file("other/", "x"));
+}
+
 #[test]
 fn cut_off_and_damaged_archives_are_refused() {
     let whole = Archive::new().file("a", "12345").file("b", "12345").bytes();
