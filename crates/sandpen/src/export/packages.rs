@@ -47,8 +47,8 @@ impl Installed {
                 vec!["python3", "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--target", &at, "--"]
             }
             PackageLanguage::JavaScript => {
-                let above = at.strip_suffix("/node_modules").filter(|above| !above.is_empty()).unwrap_or("/");
-                vec!["npm", "install", "--no-save", "--no-audit", "--no-fund", "--prefix", above, "--"]
+                let install = ["npm", "install", "--no-save", "--no-audit", "--no-fund", "--cache", "cache", "--"];
+                ["/bin/sh", "-c", ELSEWHERE, "sh", &at].into_iter().chain(install).collect()
             }
         };
         start.into_iter().map(str::to_owned).chain(self.pinned.iter().cloned()).collect()
@@ -93,6 +93,11 @@ fn begins_plainly(language: PackageLanguage, name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphanumeric())
 }
 
+/// npm cannot work in the root directory, and keeps what it fetched in a home that is the sandbox's user's. `$1` is where
+/// packages are to be, the rest the command.
+const ELSEWHERE: &str = "mkdir /tmp/npm && cd /tmp/npm && echo {} > package.json && at=$1 && shift && \"$@\" && \
+                         rm -rf \"$at\" && mv node_modules \"$at\" && rm -rf /tmp/npm";
+
 /// Of the context, while it is checked.
 pub const DIRECTORY: &str = "packages";
 
@@ -113,8 +118,8 @@ mod tests {
             "python3 -m pip install --no-cache-dir --no-deps --target /packages/python -- six==1.17.0"
         );
         assert_eq!(
-            installed(PackageLanguage::JavaScript, "left-pad@1.3.0").command().join(" "),
-            "npm install --no-save --no-audit --no-fund --prefix / -- left-pad@1.3.0"
+            installed(PackageLanguage::JavaScript, "left-pad@1.3.0").command()[4..].join(" "),
+            "/node_modules npm install --no-save --no-audit --no-fund --cache cache -- left-pad@1.3.0"
         );
     }
 

@@ -20,11 +20,9 @@ pub fn builds_work() -> bool {
 
 /// A small system to work in.
 pub fn tool(world: &World) -> Root<'_> {
-    Root::new(world).with_programs(&["sh", "cat", "mkdir", "ln", "rm", "date", "env", "touch", "chmod"]).with_file(
-        "etc/motd",
-        "of the image",
-        0o644,
-    )
+    Root::new(world)
+        .with_programs(&["sh", "cat", "mkdir", "ln", "rm", "date", "env", "touch", "chmod", "mv"])
+        .with_file("etc/motd", "of the image", 0o644)
 }
 
 pub fn create(world: &World, arguments: &[&str]) {

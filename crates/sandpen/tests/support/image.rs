@@ -52,9 +52,11 @@ impl<'a> Root<'a> {
         let program = fs::canonicalize("/usr/bin/npm").unwrap();
         let node = PathBuf::from("/usr/bin/node");
         self.copy(program.ancestors().nth(2).unwrap());
+        let env = PathBuf::from("/usr/bin/env");
         self.copy(&node);
+        self.copy(&env);
         self.link(&program, "usr/bin/npm");
-        self.with_programs(&["env"]).with_libraries(&[node])
+        self.with_libraries(&[node, env])
     }
 
     pub fn with_file(self, path: impl AsRef<Path>, text: &str, mode: u32) -> Self {
