@@ -110,6 +110,7 @@ fn unpack_as<R: Read>(kind: Kind, stream: &mut Stream<R>, destination: &Director
         limits,
         kind,
         made: HashSet::new(),
+        cleared: HashSet::new(),
         summary: Summary::default(),
         meter: meter.clone(),
         buffer: vec![0; 128 * 1024],
@@ -132,6 +133,8 @@ struct Unpacking<'a> {
     kind: Kind,
     /// Device and inode of what this archive made. A hard link may lead nowhere else, whatever else lies there.
     made: HashSet<(u64, u64)>,
+    /// The same of directories in which nothing of layers below is left.
+    cleared: HashSet<(u64, u64)>,
     summary: Summary,
     meter: Meter,
     buffer: Vec<u8>,

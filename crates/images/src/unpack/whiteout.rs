@@ -2,8 +2,8 @@
 
 use rustix::fs::{FileType, Mode, Stat, XattrFlags};
 
-use super::Unpacking;
 use super::path::Shown;
+use super::{Unpacking, identity};
 use crate::confined::{Directory, Name, is_directory};
 use crate::error::{Error, Result};
 
@@ -30,11 +30,8 @@ impl Unpacking<'_> {
         }
         if last.as_bytes() == OPAQUE {
             let parent = self.enter(path, parents)?;
-            let doing = || Error::io(format!("hiding what is below {}", Shown(path)));
-            for bytes in parent.names().map_err(doing())? {
-                if let Some(name) = Name::new(&bytes) {
-                    self.clear(&parent, name).map_err(doing())?;
-                }
+            if self.lies_over() {
+                self.clear_all(&parent, path)?;
             }
             make_opaque(&parent, path)?;
             return Ok(true);
@@ -55,6 +52,21 @@ impl Unpacking<'_> {
             Some(_) => {}
         }
         Ok(true)
+    }
+
+    /// Removes all that layers below have in a directory. Nothing of theirs comes back, so a mark that is repeated costs
+    /// nothing.
+    fn clear_all(&mut self, directory: &Directory, path: &[u8]) -> Result<()> {
+        if !self.cleared.insert(identity(directory, path)?) {
+            return Ok(());
+        }
+        let doing = || Error::io(format!("hiding what is below {}", Shown(path)));
+        for bytes in directory.names().map_err(doing())? {
+            if let Some(name) = Name::new(&bytes) {
+                self.clear(directory, name).map_err(doing())?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn is_whiteout(&self, parent: &Directory, name: Name<'_>) -> bool {
