@@ -16,15 +16,13 @@ use crate::manifest::{Descriptor, OCI_LAYER};
 use crate::overlaid::{Leaving, Lost, Meta, Node, Overlaid, Seen, resolve};
 use crate::pack::{Counting, as_path, doing};
 use crate::store::Writing;
+use crate::unpack::Limits;
 
 pub use self::archive::{Adding, is_archive};
 use self::once::each_once;
 
 mod archive;
 mod once;
-
-/// As a layer may have when it is unpacked.
-const MOST_ENTRIES: u64 = 500_000;
 
 pub struct LayerWriter<'a> {
     base: &'a Overlaid,
@@ -33,6 +31,8 @@ pub struct LayerWriter<'a> {
     builder: Builder<Counting<BufWriter<File>>>,
     key: Hasher,
     entries: u64,
+    /// As a layer may have when it is unpacked.
+    most_entries: u64,
     /// For the layer without what was described again, if there is such.
     spare: File,
     repeats: bool,
@@ -55,7 +55,8 @@ impl<'a> LayerWriter<'a> {
         let counting = Counting { inner: BufWriter::with_capacity(1 << 20, file), hasher: Hasher::default(), size: 0 };
         let (written, key) = (HashMap::new(), Hasher::default());
         let spare = writing.store().nameless_file()?;
-        Ok(Self { base, written, builder: Builder::new(counting), key, entries: 0, spare, repeats: false })
+        let (builder, most_entries) = (Builder::new(counting), Limits::default().entries);
+        Ok(Self { base, written, builder, key, entries: 0, most_entries, spare, repeats: false })
     }
 
     /// What is at a path in which no link is followed.
@@ -108,8 +109,8 @@ impl<'a> LayerWriter<'a> {
         let mut header = header(meta, EntryType::Regular);
         header.set_size(size);
         self.note(b"file", path, meta, &size.to_le_bytes());
+        self.count()?;
         let mut noting = Noting { inner: contents, key: &mut self.key, left: size };
-        self.entries += 1;
         self.builder.append_data(&mut header, as_path(path), &mut noting).map_err(doing(path))?;
         if noting.left > 0 {
             return Err(Error::Refused(format!("{} became shorter while it was copied", shown(path))));
@@ -122,7 +123,7 @@ impl<'a> LayerWriter<'a> {
         self.make_room(path)?;
         let mut header = header(Meta { mode: 0o777, ..meta }, EntryType::Symlink);
         self.note(b"link", path, Meta { mode: 0o777, ..meta }, target);
-        self.entries += 1;
+        self.count()?;
         self.builder.append_link(&mut header, as_path(path), as_path(target)).map_err(doing(path))?;
         self.remember(path, Seen::Link(target.to_vec()));
         Ok(())
@@ -136,7 +137,7 @@ impl<'a> LayerWriter<'a> {
         self.make_room(path)?;
         let mut header = header(meta, EntryType::Link);
         self.note(b"hard link", path, meta, first);
-        self.entries += 1;
+        self.count()?;
         self.builder.append_link(&mut header, as_path(path), as_path(first)).map_err(doing(path))?;
         self.remember(path, Seen::Other);
         Ok(())
@@ -212,11 +213,16 @@ impl<'a> LayerWriter<'a> {
     }
 
     fn append(&mut self, header: &mut Header, path: &[u8], contents: impl Read) -> Result<()> {
-        self.entries += 1;
-        if self.entries > MOST_ENTRIES {
-            return Err(Error::LimitExceeded(format!("a layer would have more than {MOST_ENTRIES} entries")));
-        }
+        self.count()?;
         self.builder.append_data(header, as_path(path), contents).map_err(doing(path))
+    }
+
+    fn count(&mut self) -> Result<()> {
+        self.entries += 1;
+        if self.entries > self.most_entries {
+            return Err(Error::LimitExceeded(format!("a layer would have more than {} entries", self.most_entries)));
+        }
+        Ok(())
     }
 }
 
@@ -281,5 +287,34 @@ impl Read for Noting<'_> {
 impl std::fmt::Debug for LayerWriter<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LayerWriter").field("entries", &self.entries).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::store::Store;
+
+    #[test]
+    fn entries_of_every_kind_are_counted() {
+        let place = tempfile::tempdir().unwrap();
+        let writing = Writing::begin(&Arc::new(Store::open(place.path()).unwrap())).unwrap();
+        let base = Overlaid::of_layers(Vec::new());
+        let meta = Meta { mode: 0o755, user: 0, group: 0, modified: 0 };
+        type Add = fn(&mut LayerWriter<'_>, Meta) -> Result<()>;
+        let kinds: [Add; 4] = [
+            |writer, meta| writer.directory(b"d", meta),
+            |writer, meta| writer.file(b"f", meta, &mut io::empty(), 0),
+            |writer, meta| writer.link(b"l", meta, b"to"),
+            |writer, meta| writer.hard_link(b"h", meta, b"first"),
+        ];
+        for add in kinds {
+            let mut writer = LayerWriter::new(&writing, &base).unwrap();
+            writer.most_entries = 1;
+            writer.file(b"first", meta, &mut io::empty(), 0).unwrap();
+            assert!(matches!(add(&mut writer, meta), Err(Error::LimitExceeded(_))));
+        }
     }
 }
