@@ -10,7 +10,7 @@ use std::process::Command;
 const NATIVE: &str = "../engine-native";
 
 fn main() {
-    for path in ["src/messages.rs"] {
+    for path in ["src/frame.rs", "src/messages.rs"] {
         println!("cargo::rerun-if-changed={path}");
     }
     for path in ["init/Cargo.toml", "init/src", "src/syscall.rs", "src/wire.rs"] {

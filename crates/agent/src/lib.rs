@@ -1,6 +1,35 @@
-//! Process 1 of every sandbox, as a program to carry along.
+//! Process 1 of every sandbox as a program to carry along, and the way to it over one stream of bytes.
+//!
+//! ```text
+//! server ══(frames over any stream of bytes)══▶ bridge ──(messages, descriptors)──▶ process 1 ─ supervisors, file workers
+//!        └─ may be far away ─┘                  └────────────── inside of the sandbox ──────────────┘
+//! ```
+//!
+//! The embedded engine talks to process 1 directly. Engines that have their sandboxes made by somebody else's daemon start
+//! a bridge inside, which is the same program ([`Hosted`]), and open a [`Connection`] over whatever the daemon gives them. So an exec
+//! costs a message, nothing depends on a kernel or a file system in common, and several servers can each have a
+//! connection to the same sandbox.
+//!
+//! - `messages` is what is said to process 1; `execs` and `filework` translate it to and from the domain, for every engine.
+//! - `frame` is how it travels; `mux` and `lane` keep the conversations apart and hold each to its window.
+//!
+//! No system call is made in here: this is to be built wherever a server runs.
 
+mod channel;
+mod connection;
+mod errno;
+pub mod execs;
+mod files;
+pub mod filework;
+pub mod frame;
+mod hosted;
+mod lane;
 pub mod messages;
+mod mux;
+mod process;
+
+pub use connection::{Connection, Frozen, Measured};
+pub use hosted::{Hosted, TOKEN_VARIABLE};
 
 /// Process 1: a static program for Linux, which an image needs nothing for.
 pub static PROGRAM: &[u8] = include_bytes!(env!("SANDPEN_INIT"));

@@ -23,8 +23,12 @@ pub enum ToInit {
     Freeze,
     /// Not answered: whoever says it may have no time to wait.
     Thaw,
-    /// To one that was made in the place of another: outlive this connection. Answered with [`FromInit::Staying`].
+    /// To one that would end with this connection: outlive it. Answered with [`FromInit::Staying`].
     Stay,
+    /// The first word on a socket that everybody inside can reach. Answered with [`FromInit::Ready`].
+    Present {
+        token: String,
+    },
 }
 
 /// Something that a child of process 1 does, with descriptors: a channel for this piece of work comes first.
@@ -127,6 +131,8 @@ pub struct ExecEnd {
     pub peak_memory: u64,
     /// Whether nothing of the tree was left when this was sent; only looked at when the tree was killed.
     pub tree_empty: bool,
+    /// Whether the kernel killed something of the sandbox meanwhile because memory was used up, where that is seen inside.
+    pub memory_ran_out: bool,
 }
 
 /// Why an exec ended, as far as its supervisor had a part in it.

@@ -6,19 +6,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use agent::filework::{self, add_entries, no_worker, refused};
 use async_trait::async_trait;
 use egress::GuestFile;
 use rustix::pipe::PipeFlags;
 use sandbox::{
-    ByteRange, DirectoryEntry, Error, ErrorKind, FileKind, FileStat, Files, GuestPath, ListOptions, Listing, Overwrite,
-    ReadFile, Result, SandboxId, WriteFile, WriteOptions,
+    ByteRange, Error, FileStat, Files, GuestPath, ListOptions, Listing, Overwrite, ReadFile, Result, SandboxId,
+    WriteFile, WriteOptions,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncSeekExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use crate::channel::{Channel, Stream};
 use crate::engine::Shared;
 use crate::live::{Live, not_found};
-use crate::wire::{FileFailure, FileOperation, FromFile, Kind, PlacedFile, Stat, ToFile, ToInit, Work};
+use crate::wire::{FileFailure, FileOperation, FromFile, PlacedFile, ToFile, ToInit, Work};
 
 /// The most that an ordinary user may ask for; fewer turns between the two sides.
 const PIPE_BYTES: usize = 1 << 20;
@@ -94,9 +95,7 @@ impl Operation {
             Ok(Some((FromFile::Failed(failure), _))) => Err(refused(failure, &self.path)),
             Ok(Some(answer)) => Ok(answer),
             Ok(None) | Err(_) if self.live.has_ended() => Err(not_found(self.live.id())),
-            // The worker was killed, or there was no room for it.
-            Ok(None) | Err(_) => Err(Error::limit_exceeded(format!("the sandbox could not work on {}", self.path))
-                .with_hint("it may be out of processes or memory; end some of its programs")),
+            Ok(None) | Err(_) => Err(no_worker(&self.path)),
         }
     }
 
@@ -112,67 +111,12 @@ impl Operation {
     }
 }
 
-fn refused(failure: FileFailure, path: &GuestPath) -> Error {
-    let invalid = |what: &str| Error::invalid_input(format!("{path} {what}"));
-    match failure {
-        FileFailure::NotRegular => invalid("is not a regular file"),
-        FileFailure::IsDirectory => invalid("is a directory"),
-        FileFailure::NotDirectory => invalid("is not a directory"),
-        FileFailure::BadArchive => {
-            Error::invalid_input("the archive is damaged, or has entries that lead outside or are not files")
-        }
-        FileFailure::System(errno) => system_failure(errno, path).with_cause(io::Error::from_raw_os_error(errno)),
-    }
-}
-
-pub(crate) fn system_failure(errno: i32, path: &GuestPath) -> Error {
-    match errno {
-        libc::ENOENT => Error::not_found(format!("there is no {path} in the sandbox")),
-        libc::EEXIST => Error::new(ErrorKind::AlreadyExists, format!("{path} exists already")),
-        libc::EACCES | libc::EPERM => Error::new(ErrorKind::Denied, format!("{path} is closed to the sandbox's user")),
-        libc::EROFS | libc::EXDEV => {
-            Error::new(ErrorKind::Denied, format!("{path} is in a read-only part of the sandbox"))
-                .with_hint("write below /workspace, /tmp or /home/sandbox")
-        }
-        libc::ENOSPC | libc::EDQUOT => Error::limit_exceeded("the sandbox's disk is full")
-            .with_hint("delete files, or create a sandbox with more disk and memory"),
-        libc::ENOTDIR => Error::invalid_input(format!("a part of {path} is not a directory")),
-        libc::EISDIR => Error::invalid_input(format!("{path} is a directory")),
-        libc::EINVAL => Error::invalid_input(format!("{path} cannot be used like this")),
-        libc::ENOTEMPTY => Error::invalid_input(format!("{path} is not empty")),
-        libc::ELOOP => Error::invalid_input(format!("{path} leads through too many links")),
-        libc::ENAMETOOLONG => Error::invalid_input(format!("{path} is too long")),
-        libc::EBUSY => Error::new(ErrorKind::Denied, format!("{path} is part of the sandbox itself")),
-        libc::ENOMEM => Error::limit_exceeded("the sandbox's memory is used up"),
-        _ => Error::internal(format!("{path} could not be worked on")),
-    }
-}
-
-fn stat_from_wire(stat: &Stat) -> FileStat {
-    FileStat {
-        kind: match stat.kind {
-            Kind::Regular => FileKind::Regular,
-            Kind::Directory => FileKind::Directory,
-            Kind::Link => FileKind::Link,
-            Kind::Other => FileKind::Other,
-        },
-        bytes: stat.bytes,
-        mode: stat.mode,
-        modified_ns: nanoseconds(stat.modified_seconds, stat.modified_nanoseconds),
-        changed_ns: nanoseconds(stat.changed_seconds, stat.changed_nanoseconds),
-    }
-}
-
-fn nanoseconds(seconds: i64, rest: u32) -> i128 {
-    i128::from(seconds) * 1_000_000_000 + i128::from(rest)
-}
-
 #[async_trait]
 impl Files for NativeFiles {
     async fn stat(&self, path: &GuestPath) -> Result<FileStat> {
         let operation = self.begin(path, FileOperation::Stat { path: path.as_bytes().to_vec() }, None).await?;
         match operation.answer().await? {
-            (FromFile::Stat(stat), _) => Ok(stat_from_wire(&stat)),
+            (FromFile::Stat(stat), _) => Ok(filework::stat(&stat)),
             (other, _) => Err(operation.unexpected(&other)),
         }
     }
@@ -187,15 +131,7 @@ impl Files for NativeFiles {
         let mut listing = Listing::default();
         loop {
             match operation.answer().await? {
-                (FromFile::Entries(entries), _) => {
-                    for (path, stat) in entries {
-                        // The worker stops at the number that it was given; process 1 is not trusted to.
-                        if listing.entries.len() < options.max_entries {
-                            let path = GuestPath::resolve(&GuestPath::root(), &path)?;
-                            listing.entries.push(DirectoryEntry { path, stat: stat_from_wire(&stat) });
-                        }
-                    }
-                }
+                (FromFile::Entries(entries), _) => add_entries(&mut listing, options.max_entries, entries)?,
                 (FromFile::ListEnd { truncated }, _) => {
                     listing.truncated = truncated;
                     return Ok(listing);
@@ -219,7 +155,7 @@ impl Files for NativeFiles {
             sought.map_err(|cause| Error::invalid_input(format!("{path} has no such part")).with_cause(cause))?;
         }
         let stream = file.take(range.length.unwrap_or(u64::MAX));
-        Ok(ReadFile { stat: stat_from_wire(&stat), stream: Box::new(stream) })
+        Ok(ReadFile { stat: filework::stat(&stat), stream: Box::new(stream) })
     }
 
     async fn write(&self, path: &GuestPath, options: WriteOptions) -> Result<Box<dyn WriteFile>> {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use egress::Door;
 use rustix::process::Signal;
 use sandbox::{
-    Environment, Error, GuestPath, HostRule, Layer, Limits, Network, Owner, Persistence, Result, Role, SandboxId,
-    SandboxName, SandboxSpec, SecretName,
+    Environment, Error, ExecRequest, GuestPath, HostRule, Layer, Limits, Network, Owner, Persistence, Result, Role,
+    SandboxId, SandboxName, SandboxSpec, SecretName,
 };
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OnceCell, RwLock, watch};
@@ -137,6 +137,11 @@ impl Live {
 
     pub fn id(&self) -> &SandboxId {
         &self.description.id
+    }
+
+    /// Where a command starts.
+    pub fn work_directory<'a>(&'a self, request: &'a ExecRequest) -> &'a GuestPath {
+        request.work_directory.as_ref().unwrap_or(&self.description.work_directory)
     }
 
     /// Wait until nothing of it runs any more.

@@ -36,7 +36,11 @@ pub const MOST_FROZEN: usize = 32;
 
 /// Send one message. A receiver that reads too slowly makes a blocking sender wait and a non-blocking one fail.
 pub fn send(channel: BorrowedFd<'_>, message: &impl Serialize, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    send_packet(channel, &postcard::to_stdvec(message).map_err(io::Error::other)?, descriptors)
+}
+
+/// The same for a message that is bytes already.
+pub fn send_packet(channel: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     if bytes.len() > MAX_MESSAGE {
         return Err(io::Error::from(io::ErrorKind::ArgumentListTooLong));
     }
@@ -46,7 +50,7 @@ pub fn send(channel: BorrowedFd<'_>, message: &impl Serialize, descriptors: &[Bo
         return Err(io::Error::from(io::ErrorKind::ArgumentListTooLong));
     }
     loop {
-        match rustix::net::sendmsg(channel, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL) {
+        match rustix::net::sendmsg(channel, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => return Ok(()),
@@ -56,7 +60,11 @@ pub fn send(channel: BorrowedFd<'_>, message: &impl Serialize, descriptors: &[Bo
 
 /// Receive one message, or `None` when the other side is gone.
 pub fn receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
-    BUFFER.with_borrow_mut(|bytes| receive_with(channel, bytes))
+    BUFFER.with_borrow_mut(|bytes| {
+        let Some(descriptors) = receive_packet(channel, bytes)? else { return Ok(None) };
+        let message = postcard::from_bytes(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        Ok(Some((message, descriptors)))
+    })
 }
 
 thread_local! {
@@ -64,10 +72,8 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-fn receive_with<M: DeserializeOwned>(
-    channel: BorrowedFd<'_>,
-    bytes: &mut Vec<u8>,
-) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+/// Receive one message as bytes, with its descriptors; `None` when the other side is gone.
+pub fn receive_packet(channel: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<Option<Vec<OwnedFd>>> {
     let length = length_of_next(channel)?;
     // As large as the message: touching the pages for the largest one takes longer than starting a program.
     bytes.resize(length.clamp(1, MAX_MESSAGE), 0);
@@ -88,12 +94,8 @@ fn receive_with<M: DeserializeOwned>(
             descriptors.extend(rights);
         }
     }
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let message = postcard::from_bytes(&bytes[..received.bytes])
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-    Ok(Some((message, descriptors)))
+    bytes.truncate(received.bytes);
+    Ok((received.bytes > 0).then_some(descriptors))
 }
 
 /// How long the next message is, without taking it; zero when the other side is gone.

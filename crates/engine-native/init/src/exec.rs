@@ -13,6 +13,7 @@ use rustix::termios::Winsize;
 
 use crate::identity;
 use crate::log::Log;
+use crate::memory;
 use crate::syscall::{self, Reaped};
 use crate::tree;
 use crate::weaken;
@@ -44,6 +45,7 @@ pub fn supervise(request: Exec, channel: OwnedFd, streams: Vec<OwnedFd>, signals
 struct Started {
     pid: i32,
     at: Instant,
+    memory_kills: Option<u64>,
     signals: OwnedFd,
     /// The side of the terminal that is not the command's.
     controller: Option<OwnedFd>,
@@ -62,12 +64,12 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
         }
         None => (None, None, streams),
     };
-    let at = Instant::now();
+    let (at, memory_kills) = (Instant::now(), memory::kills());
     let mut failure = None;
     let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams)))
         .map_err(|error| (ExecStage::Fork, errno_of(&error)))?;
     match failure {
-        None => Ok(Started { pid, at, signals, controller, log }),
+        None => Ok(Started { pid, at, memory_kills, signals, controller, log }),
         Some(failure) => {
             let _ = syscall::reap(pid);
             Err(failure)
@@ -238,6 +240,7 @@ impl Supervisor {
             cpu_microseconds: usage.cpu.as_micros() as u64,
             peak_memory: usage.peak_memory,
             tree_empty,
+            memory_ran_out: memory::kills() > self.started.memory_kills,
         };
         if let Some(log) = &mut self.started.log {
             log.take();

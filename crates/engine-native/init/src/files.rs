@@ -84,19 +84,18 @@ fn serve(operation: FileOperation, channel: &OwnedFd, pipe: Option<OwnedFd>) -> 
     }
 }
 
-/// What the writable layer holds.
+/// What the writable layer, or each place that can be written to, holds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {
     pub bytes: u64,
     pub inodes: u64,
 }
 
-pub fn used(scratch: Option<&OwnedFd>) -> Used {
-    let used = |layer: rustix::fs::StatFs| Used {
-        bytes: layer.f_blocks.saturating_sub(layer.f_bfree) * layer.f_bsize as u64,
-        inodes: layer.f_files.saturating_sub(layer.f_ffree),
-    };
-    scratch.and_then(|scratch| rustix::fs::fstatfs(scratch).ok()).map_or_else(Used::default, used)
+pub fn used(scratch: &[OwnedFd]) -> Used {
+    scratch.iter().filter_map(|place| rustix::fs::fstatfs(place).ok()).fold(Used::default(), |all, layer| Used {
+        bytes: all.bytes + layer.f_blocks.saturating_sub(layer.f_bfree) * layer.f_bsize as u64,
+        inodes: all.inodes + layer.f_files.saturating_sub(layer.f_ffree),
+    })
 }
 
 impl From<io::Error> for FileFailure {

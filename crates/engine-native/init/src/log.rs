@@ -6,7 +6,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -20,6 +20,11 @@ const RING_BYTES: u64 = 1 << 20;
 const RING_START: u64 = 8;
 /// Older ones make room.
 const MOST_LOGS: usize = 32;
+
+/// Make the place for logs, where nobody else has.
+pub fn prepare() -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORY)
+}
 
 /// The log of a running command.
 pub struct Log {

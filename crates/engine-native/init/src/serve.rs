@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::SocketFlags;
 
 use crate::files;
+use crate::gate::Gate;
 use crate::syscall;
 use crate::wire::{self, FromInit, ToInit, Work};
 use crate::worker::Worker;
@@ -30,7 +31,12 @@ pub enum Tenure {
     Own,
     /// It is to take the place of another, which is still there: whoever made it has to confirm it before going away.
     OnTrial,
+    /// It ends with the connection that came first, and when none comes.
+    WithFirst,
 }
+
+/// Whoever asked for a sandbox connects to it by then.
+const FIRST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a freeze waits for what is about to end: helpers end a moment after their work was answered.
 const FREEZE_PATIENCE: Duration = Duration::from_millis(200);
@@ -48,7 +54,10 @@ struct Init {
     mode: Mode,
     signals: OwnedFd,
     listener: Option<OwnedFd>,
+    gate: Option<Gate>,
     connections: Vec<OwnedFd>,
+    /// The connection that came first.
+    first: Option<RawFd>,
     /// Workers that have work.
     children: HashSet<i32>,
     /// Those of them that see to a command and what it leaves behind.
@@ -61,17 +70,20 @@ struct Init {
     deadline: Option<Instant>,
     unused_since: Instant,
     freeze: Option<Freeze>,
-    scratch: Option<OwnedFd>,
+    scratch: Vec<OwnedFd>,
     /// Inodes of the writable layer when we started.
     first_inodes: u64,
 }
 
-pub fn serve(channel: OwnedFd, mode: Mode, scratch: Option<OwnedFd>) -> io::Result<()> {
+/// A gate asks those who connect who they are.
+pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, gate: Option<Gate>) -> io::Result<()> {
     let mut init = Init {
         mode,
         signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
         listener: None,
+        gate,
         connections: Vec::new(),
+        first: None,
         children: HashSet::new(),
         commands: HashSet::new(),
         command_ended: None,
@@ -80,7 +92,7 @@ pub fn serve(channel: OwnedFd, mode: Mode, scratch: Option<OwnedFd>) -> io::Resu
         deadline: None,
         unused_since: Instant::now(),
         freeze: None,
-        first_inodes: files::used(scratch.as_ref()).inodes,
+        first_inodes: files::used(&scratch).inodes,
         scratch,
     };
     match mode {
@@ -104,6 +116,11 @@ pub fn serve(channel: OwnedFd, mode: Mode, scratch: Option<OwnedFd>) -> io::Resu
         if ready.listener {
             init.accept();
         }
+        for index in ready.waiting.into_iter().rev() {
+            if let Some(connection) = init.gate.as_mut().and_then(|gate| gate.hear(index)) {
+                init.welcome(connection);
+            }
+        }
         // From the back, so that removing one does not move those still to be looked at.
         for index in ready.connections.into_iter().rev() {
             if !init.hear(index) {
@@ -111,11 +128,16 @@ pub fn serve(channel: OwnedFd, mode: Mode, scratch: Option<OwnedFd>) -> io::Resu
                 if init.freeze.is_some_and(|freeze| freeze.by == connection.as_raw_fd()) {
                     init.freeze = None;
                 }
-                drop(connection);
-                init.touch();
-                if matches!(init.mode, Mode::Attached | Mode::Listening { tenure: Tenure::OnTrial, .. }) {
+                let is_last = match init.mode {
+                    Mode::Attached | Mode::Listening { tenure: Tenure::OnTrial, .. } => true,
+                    Mode::Listening { tenure: Tenure::WithFirst, .. } => init.first == Some(connection.as_raw_fd()),
+                    Mode::Listening { tenure: Tenure::Own, .. } => false,
+                };
+                if is_last {
                     return Ok(());
                 }
+                drop(connection);
+                init.touch();
             }
         }
     }
@@ -124,6 +146,7 @@ pub fn serve(channel: OwnedFd, mode: Mode, scratch: Option<OwnedFd>) -> io::Resu
 struct Ready {
     signals: bool,
     listener: bool,
+    waiting: Vec<usize>,
     connections: Vec<usize>,
 }
 
@@ -149,6 +172,8 @@ impl Init {
         };
         let accepted = if self.freeze.is_none() { PollFlags::IN } else { PollFlags::empty() };
         polled.extend(self.listener.iter().map(|listener| PollFd::new(listener, accepted)));
+        let waiting = self.gate.as_ref().map_or(&[][..], Gate::waiting);
+        polled.extend(waiting.iter().map(|connection| PollFd::new(connection, accepted)));
         polled.extend(self.connections.iter().map(|connection| PollFd::new(connection, heard(connection))));
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -157,14 +182,17 @@ impl Init {
         let mut events = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
         let signals = events.next().unwrap_or(false);
         let listener = self.listener.is_some() && events.next().unwrap_or(false);
+        let waiting = events.by_ref().take(waiting.len()).enumerate();
+        let waiting = waiting.filter_map(|(index, ready)| ready.then_some(index)).collect();
         let connections = events.enumerate().filter_map(|(index, ready)| ready.then_some(index)).collect();
-        Ok(Some(Ready { signals, listener, connections }))
+        Ok(Some(Ready { signals, listener, waiting, connections }))
     }
 
     fn end(&self) -> Option<Instant> {
         let unused = self.children.is_empty() && self.connections.is_empty();
         let idle_end = match self.mode {
-            Mode::Listening { idle, .. } if unused => Some(self.unused_since + idle),
+            Mode::Listening { tenure: Tenure::WithFirst, .. } if unused => Some(self.unused_since + FIRST_PATIENCE),
+            Mode::Listening { idle, tenure: Tenure::Own | Tenure::OnTrial } if unused => Some(self.unused_since + idle),
             Mode::Listening { .. } | Mode::Attached => None,
         };
         [self.deadline, idle_end].into_iter().flatten().min()
@@ -200,9 +228,16 @@ impl Init {
     fn accept(&mut self) {
         let Some(listener) = &self.listener else { return };
         // A client that is gone again, or no room for it: neither may end the sandbox.
-        if let Ok(connection) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC)
-            && wire::send(connection.as_fd(), &FromInit::Ready, &[]).is_ok()
-        {
+        let Ok(connection) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) else { return };
+        match &mut self.gate {
+            Some(gate) => gate.receive(connection),
+            None => self.welcome(connection),
+        }
+    }
+
+    fn welcome(&mut self, connection: OwnedFd) {
+        if wire::send(connection.as_fd(), &FromInit::Ready, &[]).is_ok() {
+            self.first.get_or_insert(connection.as_raw_fd());
             self.connections.push(connection);
             self.touch();
         }
@@ -227,7 +262,7 @@ impl Init {
                 let helpers = 1 + usize::from(self.worker.is_some()) + self.children.len();
                 let ended = self.command_ended.filter(|_| self.commands.is_empty());
                 FromInit::Measured {
-                    disk: files::used(self.scratch.as_ref()).bytes,
+                    disk: files::used(&self.scratch).bytes,
                     helpers: helpers as u64,
                     quiet_milliseconds: ended.map(|ended| ended.elapsed().as_millis() as u64),
                 }
@@ -248,6 +283,7 @@ impl Init {
                 }
                 FromInit::Staying
             }
+            ToInit::Present { .. } => FromInit::Ready,
         };
         wire::send(self.connections[index].as_fd(), &answer, &[]).is_ok()
     }
@@ -255,7 +291,7 @@ impl Init {
     fn answer_freeze(&mut self) {
         let Some(Freeze { by, refused_at: Some(refused_at) }) = self.freeze else { return };
         let answer = if self.children.is_empty() {
-            let used = files::used(self.scratch.as_ref());
+            let used = files::used(&self.scratch);
             FromInit::Frozen {
                 bytes: used.bytes,
                 inodes: used.inodes,

@@ -1,0 +1,51 @@
+//! What a daemon is told when it is to run process 1.
+
+use std::time::Duration;
+
+use sandbox::{GuestPath, Persistence};
+
+/// The variable by which process 1 and its bridges learn the token that lets bridges in. It belongs into the environment
+/// that the daemon gives to all that it starts in the sandbox itself; programs do not get that environment.
+pub const TOKEN_VARIABLE: &str = "SANDPEN_TOKEN";
+
+/// How process 1 is to live in a sandbox that a daemon makes.
+///
+/// It is to be the first process of a pid namespace, and root there with `SETUID`, `SETGID`, `SETPCAP`, `KILL` and `CHOWN`;
+/// programs get none of them. It needs `/proc`, and a `/run` that only root can write to, for the logs of detached commands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hosted {
+    /// Whom programs run as.
+    pub user: u32,
+    pub group: u32,
+    /// An ephemeral one ends with the connection that came first, and when none comes within half a minute. A persistent
+    /// one stays until its deadline, or until nobody has used it for `idle`.
+    pub persistence: Persistence,
+    pub idle: Duration,
+    pub open_files: u64,
+    /// Directories that are to belong to programs: they are made where they are missing. What lies in them stays as it is.
+    pub places: Vec<GuestPath>,
+}
+
+impl Hosted {
+    /// Of process 1, after the program's own path.
+    pub fn arguments(&self) -> Vec<String> {
+        let life = match self.persistence {
+            Persistence::Ephemeral => "ephemeral",
+            Persistence::Persistent => "persistent",
+        };
+        let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX / 2);
+        let words = ["hosted".to_owned(), self.user.to_string(), self.group.to_string(), life.to_owned()];
+        let numbers = [idle.to_string(), self.open_files.to_string()];
+        words.into_iter().chain(numbers).chain(self.places.iter().map(ToString::to_string)).collect()
+    }
+
+    /// Of a bridge: its stdin and stdout are what a connection is opened over. To be started as root, like process 1.
+    pub fn bridge_arguments() -> [&'static str; 1] {
+        ["bridge"]
+    }
+
+    /// Of a program that prints, as one line of JSON, what it sees of the walls around it.
+    pub fn probe_arguments() -> [&'static str; 1] {
+        ["probe"]
+    }
+}

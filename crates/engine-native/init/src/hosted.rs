@@ -1,0 +1,159 @@
+//! Process 1 of a sandbox that somebody else's daemon has built.
+//!
+//! The daemon made namespaces, root, mounts and limits, and starts us as root with few rights. What it does not do is done
+//! here, before the first program: places that belong to the programs' user, an empty bounding set, no groups. A step that
+//! fails ends the sandbox, with its name for the daemon's log.
+
+use std::fmt::Display;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+
+use crate::gate::{self, Gate};
+use crate::identity::{self, Role};
+use crate::serve::{self, Mode as Life, Tenure};
+use crate::{log, syscall, wire};
+
+/// To start programs as their user and to end them.
+const KEPT: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
+
+/// The highest capability number that any kernel so far could have; unknown ones are skipped.
+const MOST_CAPABILITIES: u32 = 63;
+
+/// As the daemon tells them: the user and the group of programs; `ephemeral` or `persistent`; the milliseconds after which
+/// one that nobody uses ends; how many files a program may have open; then the places that are the programs' own.
+struct Settings {
+    user: u32,
+    group: u32,
+    life: Life,
+    open_files: u64,
+    places: Vec<PathBuf>,
+    token: String,
+}
+
+/// A step, and what was wrong with it.
+type Failure = (&'static str, String);
+
+fn at<E: Display>(step: &'static str) -> impl Fn(E) -> Failure {
+    move |error| (step, error.to_string())
+}
+
+pub fn main(arguments: impl Iterator<Item = String>) -> i32 {
+    // Before anything that somebody else could look at.
+    let closed = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(at("memory"));
+    let ended = closed.and_then(|()| Settings::read(arguments)).and_then(serve);
+    match ended {
+        Ok(()) => 0,
+        Err((step, error)) => {
+            eprintln!("sandpen: {step}: {error}");
+            3
+        }
+    }
+}
+
+impl Settings {
+    fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, Failure> {
+        let missing = || ("settings", "the daemon did not pass all of them".to_owned());
+        let mut next = || arguments.next().ok_or_else(missing);
+        let number = |text: String| text.parse::<u64>().map_err(at("settings"));
+        let id = |text: String| text.parse::<u32>().map_err(at("settings"));
+        let (user, group) = (id(next()?)?, id(next()?)?);
+        let tenure = match next()?.as_str() {
+            "ephemeral" => Tenure::WithFirst,
+            "persistent" => Tenure::Own,
+            other => return Err(("settings", format!("{other:?} is no way to live"))),
+        };
+        let idle = Duration::from_millis(number(next()?)?);
+        let open_files = number(next()?)?;
+        let token = std::env::var(gate::TOKEN).map_err(at("token"))?;
+        if token.is_empty() {
+            return Err(("token", "there is none".to_owned()));
+        }
+        let life = Life::Listening { idle, tenure };
+        Ok(Self { user, group, life, open_files, places: arguments.map(PathBuf::from).collect(), token })
+    }
+}
+
+fn serve(settings: Settings) -> Result<(), Failure> {
+    if rustix::process::getpid() != rustix::process::Pid::INIT {
+        // What has another process 1 would not end with us.
+        return Err(("process", "it is not the first of its namespace".to_owned()));
+    }
+    syscall::close_on_exec_from(wire::INIT_CHANNEL).map_err(at("descriptors"))?;
+    for place in &settings.places {
+        give(place, settings.user, settings.group)
+            .map_err(|error| ("place", format!("{}: {error}", place.display())))?;
+    }
+    log::prepare().map_err(at("logs"))?;
+    let socket = gate::bound().map_err(at("socket"))?;
+    let scratch = scratch(&settings.places);
+    lower_limits(settings.open_files).map_err(at("limits"))?;
+    rustix::thread::set_thread_groups(&[]).map_err(at("groups"))?;
+    drop_rights().map_err(at("capabilities"))?;
+    identity::settle(settings.user, settings.group, Role::Guest).map_err(at("identity"))?;
+    serve::serve(socket, settings.life, scratch, Some(Gate::new(settings.token))).map_err(at("serve"))
+}
+
+/// Have a directory belong to programs; its contents stay whose they are.
+fn give(place: &Path, user: u32, group: u32) -> std::io::Result<()> {
+    if !place.is_dir() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o755).create(place)?;
+    }
+    let directory = rustix::fs::open(place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let found = rustix::fs::fstat(&directory)?;
+    if (found.st_uid, found.st_gid) != (user, group) {
+        let owner = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+        rustix::fs::chownat(&directory, "", owner.0, owner.1, rustix::fs::AtFlags::EMPTY_PATH)?;
+    }
+    Ok(())
+}
+
+/// The file systems in memory (by the number that `statfs` has for them) that programs write to, each once. How full others are is not the sandbox's doing.
+fn scratch(places: &[PathBuf]) -> Vec<OwnedFd> {
+    let mut seen = Vec::new();
+    let mut found = Vec::new();
+    for place in places {
+        let Ok(directory) = rustix::fs::open(place, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { continue };
+        let Ok(stat) = rustix::fs::fstat(&directory) else { continue };
+        let is_memory = rustix::fs::fstatfs(&directory).is_ok_and(|system| system.f_type == 0x0102_1994);
+        if is_memory && !seen.contains(&stat.st_dev) {
+            seen.push(stat.st_dev);
+            found.push(directory);
+        }
+    }
+    found
+}
+
+fn lower_limits(open_files: u64) -> rustix::io::Result<()> {
+    let lower = |resource, most: u64| {
+        let hard = rustix::process::getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
+        rustix::process::setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })
+    };
+    lower(Resource::Nofile, open_files)?;
+    lower(Resource::Core, 0)
+}
+
+/// Nobody gains a right any more, and we keep three.
+fn drop_rights() -> rustix::io::Result<()> {
+    rustix::thread::set_no_new_privs(true)?;
+    rustix::thread::clear_ambient_capability_set()?;
+    for number in 0..=MOST_CAPABILITIES {
+        match rustix::thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    rustix::thread::set_capabilities_secure_bits(
+        CapabilitiesSecureBits::NO_ROOT
+            | CapabilitiesSecureBits::NO_ROOT_LOCKED
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+            | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
+    )?;
+    let kept = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, kept)
+}
