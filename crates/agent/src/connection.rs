@@ -1,5 +1,6 @@
 //! One stream of bytes to the bridge of a sandbox.
 
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,6 +17,9 @@ use crate::process;
 
 /// A daemon under load starts a bridge within seconds.
 const HELLO_PATIENCE: Duration = Duration::from_secs(30);
+
+/// After a stream has broken for writing, for how long what comes is still read.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// A handle to one sandbox. Its stream closes when the last handle is dropped, and with it all that came from it.
 #[derive(Clone, Debug)]
@@ -232,9 +236,16 @@ async fn carry(
     writer: impl AsyncWrite + Unpin,
     frames: mpsc::UnboundedReceiver<Vec<u8>>,
 ) {
+    let mut reading = pin!(read(&mux, reader));
     let ended = tokio::select! {
-        ended = read(&mux, reader) => ended,
-        ended = write(writer, frames) => ended,
+        ended = &mut reading => ended,
+        ended = write(writer, frames) => {
+            if ended.is_err() {
+                // What it had said before it stopped to listen counts.
+                let _ = tokio::time::timeout(LAST_WORDS, reading).await;
+            }
+            ended
+        }
     };
     if let Err(cause) = ended {
         tracing::debug!(%cause, "the connection to a sandbox was lost");

@@ -26,6 +26,8 @@ mod hosted;
 mod lane;
 pub mod messages;
 mod mux;
+#[cfg(test)]
+mod mux_tests;
 mod process;
 
 pub use connection::{Connection, Frozen, Measured};

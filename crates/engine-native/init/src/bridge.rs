@@ -7,7 +7,7 @@
 mod conversation;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,8 @@ pub fn main() -> i32 {
     match run() {
         Ok(()) => 0,
         Err(error) => {
-            eprintln!("sandpen: {error}");
+            // Nobody may be there to read it.
+            let _ = writeln!(std::io::stderr(), "sandpen: {error}");
             4
         }
     }

@@ -5,6 +5,7 @@
 //! fails ends the sandbox, with its name for the daemon's log.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -50,7 +51,8 @@ pub fn main(arguments: impl Iterator<Item = String>) -> i32 {
     match ended {
         Ok(()) => 0,
         Err((step, error)) => {
-            eprintln!("sandpen: {step}: {error}");
+            // Nobody may be there to read it.
+            let _ = writeln!(std::io::stderr(), "sandpen: {step}: {error}");
             3
         }
     }

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::fs;
+use std::io::Write as _;
 
 use rustix::fs::StatVfsMountFlags;
 
@@ -22,8 +23,7 @@ const LIMITS: [(&str, &str, &str); 5] = [
 ];
 
 pub fn main() -> i32 {
-    println!("{}", report());
-    0
+    i32::from(writeln!(std::io::stdout(), "{}", report()).is_err())
 }
 
 fn report() -> String {
