@@ -70,7 +70,9 @@ fn logins(settings: &BTreeMap<String, String>) -> Vec<(String, Login)> {
             }
             _ => continue,
         };
-        logins.push((place.to_ascii_lowercase(), login));
+        // Hosts are the same in any case, and paths are not.
+        let (host, path) = place.split_at(place.find('/').unwrap_or(place.len()));
+        logins.push((host.to_ascii_lowercase() + path, login));
     }
     // The nearest one counts.
     logins.sort_by_key(|(place, _)| std::cmp::Reverse(place.len()));

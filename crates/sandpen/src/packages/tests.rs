@@ -96,6 +96,15 @@ fn npm_is_read_with_its_scopes_and_logins() {
 }
 
 #[test]
+fn a_login_of_npm_is_found_by_the_path_as_it_is_written() {
+    let text = "registry=https://npm.example/api/Team/\n//NPM.example/api/Team/:_authToken=a-token-of-npm\n";
+    let (_, secrets) = javascript(&[], &[("~/.npmrc", text)]).unwrap();
+    assert_eq!(secrets.iter().map(|secret| secret.value().expose()).collect::<Vec<_>>(), ["a-token-of-npm"]);
+    let (_, secrets) = javascript(&[], &[("~/.npmrc", &*text.replace("Team/:", "team/:"))]).unwrap();
+    assert_eq!(secrets.len(), 0);
+}
+
+#[test]
 fn a_login_becomes_a_secret_and_leaves_no_trace() {
     let (index, secrets) =
         python(&[("PIP_INDEX_URL", "https://me:canary-password@index.example/simple")], &[]).unwrap();
