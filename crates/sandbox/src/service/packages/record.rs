@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -66,9 +66,18 @@ pub(super) struct Records {
     directory: PathBuf,
 }
 
-/// Held by whoever installs for a request, over all processes.
+/// Held by whoever installs for a request, over all processes. Its file goes with it: there are more requests than a disk
+/// should have to remember.
 pub(super) struct Turn {
     _file: File,
+    path: PathBuf,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        // Still locked, so that whoever waits for this file finds it without a name, and takes another.
+        let _ = fs::remove_file(&self.path);
+    }
 }
 
 impl Records {
@@ -146,16 +155,18 @@ impl Records {
     /// Waits for another process that installs for the same request.
     pub async fn turn(&self, key: &str) -> Result<Turn> {
         self.make_directory()?;
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(self.path(key, "lock")).map_err(unusable)?;
-        while let Err(error) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            if error != rustix::io::Errno::WOULDBLOCK {
-                return Err(unusable(error.into()));
+        let path = self.path(key, "lock");
+        loop {
+            let mut options = OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600);
+            let file = options.open(&path).map_err(unusable)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) if file.metadata().map_err(unusable)?.nlink() > 0 => return Ok(Turn { _file: file, path }),
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => tokio::time::sleep(BETWEEN_TRIES).await,
+                Err(error) => return Err(unusable(error.into())),
             }
-            tokio::time::sleep(BETWEEN_TRIES).await;
         }
-        Ok(Turn { _file: file })
     }
 
     fn make_directory(&self) -> Result<()> {
@@ -276,6 +287,34 @@ mod tests {
         let waiting = other.turn("k");
         assert!(tokio::time::timeout(Duration::from_millis(120), waiting).await.is_err());
         drop(turn);
-        other.turn("k").await.unwrap();
+        drop(other.turn("k").await.unwrap());
+        assert_eq!(
+            fs::read_dir(state.path().join("packages")).unwrap().count(),
+            0,
+            "requests leave nothing by themselves"
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn turns_that_come_and_go_are_never_two() {
+        let state = std::sync::Arc::new(tempfile::tempdir().unwrap());
+        let inside = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let (state, inside) = (state.clone(), inside.clone());
+                tokio::spawn(async move {
+                    let records = Records::new(state.path());
+                    for _ in 0..20 {
+                        let _turn = records.turn("k").await.unwrap();
+                        assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
+                        tokio::task::yield_now().await;
+                        inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
     }
 }
