@@ -318,9 +318,8 @@ impl Core {
         tokio::spawn(async move {
             let key = request.key.clone();
             let Some(_place) = core.place(&key, &ours).await else { return };
-            let made = core.make_packages(request, &settings, trees, &ours.step).await;
-            core.packages.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
-            ours.end.send_replace(Some(made.map_err(Arc::new)));
+            let mut ending = Ending { core: &core, key: &key, installation: &ours, made: None };
+            ending.made = Some(core.make_packages(request, &settings, trees, &ours.step).await);
         });
         Ok((installation, steps))
     }
@@ -342,6 +341,22 @@ impl Core {
                 Ok(place) = &mut place => return Some(place),
             }
         }
+    }
+}
+
+/// Answers those who wait, however the installation ends: one that nobody ends would be waited for by all who ask later.
+struct Ending<'a> {
+    core: &'a Core,
+    key: &'a str,
+    installation: &'a Installation,
+    made: Option<Result<Record>>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let made = self.made.take().unwrap_or_else(|| Err(Error::internal("the installation ended unexpectedly")));
+        self.core.packages.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(self.key);
+        self.installation.end.send_replace(Some(made.map_err(Arc::new)));
     }
 }
 
