@@ -4,6 +4,7 @@
 
 mod archive;
 mod bytes;
+mod frames;
 mod gateway;
 mod ledger;
 mod path;
@@ -13,6 +14,7 @@ mod secret;
 mod wire;
 
 pub use archive::archive;
+pub use frames::frames;
 pub use gateway::gateway;
 pub use ledger::ledger;
 pub use path::guest_path;
@@ -36,6 +38,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "seccomp", run: seccomp, seeds: seccomp::SEEDS },
     Target { name: "archive", run: archive, seeds: archive::SEEDS },
     Target { name: "wire", run: wire, seeds: wire::SEEDS },
+    Target { name: "frames", run: frames, seeds: frames::SEEDS },
     Target { name: "gateway", run: gateway, seeds: gateway::SEEDS },
     Target { name: "secret", run: secret, seeds: secret::SEEDS },
 ];

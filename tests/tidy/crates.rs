@@ -42,7 +42,17 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "rcgen",
         ],
     ),
-    ("sandpen-fuzz", &["sandpen-sandbox", "sandpen-egress", "sandpen-engine-native", "sandpen-images", "sandpen-init"]),
+    (
+        "sandpen-fuzz",
+        &[
+            "sandpen-sandbox",
+            "sandpen-agent",
+            "sandpen-egress",
+            "sandpen-engine-native",
+            "sandpen-images",
+            "sandpen-init",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -39,6 +39,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "tools", run: |_| integration_tests("sandpen-tools") },
     Stage { name: "egress", run: |_| integration_tests("sandpen-egress") },
     Stage { name: "images", run: |_| integration_tests("sandpen-images") },
+    Stage { name: "agent", run: |_| integration_tests("sandpen-agent") },
     Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
     Stage { name: "engine-native-ordinary-user", run: engine_native_ordinary_user },
     Stage { name: "command-line", run: |_| integration_tests("sandpen") },
