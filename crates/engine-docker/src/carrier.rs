@@ -47,8 +47,7 @@ impl Carrier {
         let body = ContainerCreateBody {
             image: Some(image.to_owned()),
             // An image need not name a program, and this one is never started.
-            entrypoint: Some(vec!["/nothing".to_owned()]),
-            cmd: Some(Vec::new()),
+            cmd: Some(vec!["/nothing".to_owned()]),
             network_disabled: Some(true),
             host_config: Some(HostConfig {
                 network_mode: Some("none".to_owned()),

@@ -20,8 +20,8 @@ use sandbox::{Error, ErrorKind, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::io::StreamReader;
 
-use crate::Flavour;
 use crate::connect::{self, Candidate, Endpoint, Surroundings, Wish};
+use crate::{Flavour, podman};
 
 mod images;
 
@@ -71,8 +71,10 @@ impl Daemon {
         let read = |path: &Path| std::fs::read(path).ok();
         let candidates = connect::candidates(flavour, wish, &Surroundings { variable: &variable, read: &read })?;
         let mut tried = Vec::new();
+        // The only place may take its time; of several, one that is silent must not hide the next.
+        let patience = if candidates.len() == 1 { PATIENCE } else { GREETING };
         for candidate in &candidates {
-            match Self::greet(flavour, candidate).await {
+            match Self::greet(flavour, candidate, patience).await {
                 Ok(daemon) => return Ok(daemon),
                 Err(cause) => tried.push(format!("{} ({}): {cause}", candidate.endpoint, candidate.because)),
             }
@@ -82,7 +84,7 @@ impl Daemon {
         Err(Error::unavailable(message).with_hint(connect::how_to_start(flavour)))
     }
 
-    async fn greet(flavour: Flavour, candidate: &Candidate) -> std::result::Result<Self, String> {
+    async fn greet(flavour: Flavour, candidate: &Candidate, patience: Duration) -> std::result::Result<Self, String> {
         let seconds = PATIENCE.as_secs();
         let docker = match &candidate.endpoint {
             Endpoint::Local(path) => Docker::connect_with_local(&path.to_string_lossy(), seconds, API_DEFAULT_VERSION),
@@ -101,10 +103,10 @@ impl Daemon {
             let info = docker.info().await?;
             Ok::<_, ClientError>((docker, info))
         };
-        let (docker, info) = match tokio::time::timeout(GREETING, greeting).await {
+        let (docker, info) = match tokio::time::timeout(patience, greeting).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(reason(&error)),
-            Err(_) => return Err(format!("no answer within {} s", GREETING.as_secs())),
+            Err(_) => return Err(format!("no answer within {} s", patience.as_secs())),
         };
         let facts = std::sync::Arc::new(facts(candidate.endpoint.to_string(), &info));
         Ok(Self { flavour, docker, facts })
@@ -162,8 +164,16 @@ impl Daemon {
     pub(crate) async fn list(&self, filter: &str, value: &str) -> Result<Vec<ContainerSummary>> {
         let filters = HashMap::from([(filter, vec![value])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let listed = self.ask(self.docker.list_containers(Some(options))).await;
-        listed.map_err(|failure| self.told("list containers", failure))
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            match self.ask(self.docker.list_containers(Some(options.clone()))).await {
+                Ok(listed) => return Ok(listed),
+                Err(Failure::Client(error)) if podman::is_passing(&error) && tokio::time::Instant::now() < deadline => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                Err(failure) => return Err(self.told("list containers", failure)),
+            }
+        }
     }
 
     pub(crate) async fn stats(&self, container: &str) -> Result<Option<ContainerStatsResponse>> {
@@ -225,13 +235,14 @@ impl Daemon {
 
     pub(crate) fn told(&self, doing: &str, failure: Failure) -> Error {
         let title = self.flavour.title();
+        let failure_status = failure.status().unwrap_or_default();
         let Failure::Client(error) = failure else {
             let message = format!("the {title} daemon did not answer within {} s", PATIENCE.as_secs());
             return Error::unavailable(message).with_hint("look at the daemon's log");
         };
         match &error {
-            ClientError::DockerResponseServerError { status_code, message } => {
-                let kind = match status_code {
+            ClientError::DockerResponseServerError { message, .. } => {
+                let kind = match failure_status {
                     400 => ErrorKind::InvalidInput,
                     403 => ErrorKind::Denied,
                     404 => ErrorKind::NotFound,
@@ -261,7 +272,9 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn status(&self) -> Option<u16> {
         match self {
-            Self::Client(ClientError::DockerResponseServerError { status_code, .. }) => Some(*status_code),
+            Self::Client(ClientError::DockerResponseServerError { status_code, message }) => {
+                Some(if podman::is_absence(*status_code, message) { 404 } else { *status_code })
+            }
             Self::Client(_) | Self::Slow => None,
         }
     }

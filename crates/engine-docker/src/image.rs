@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bollard::models::ImageInspect;
 use futures_util::StreamExt;
-use sandbox::{Environment, Error, ErrorKind, Image, Owner, Result, SandboxSpec, SavedName};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+use sandbox::{Environment, Error, ErrorKind, GuestPath, Image, Owner, Result, SandboxSpec, SavedName};
 use sha2::{Digest, Sha256};
 
 use crate::carrier::Carrier;
@@ -26,6 +27,9 @@ const MOST_KNOWN: usize = 256;
 /// Where saved images are kept: a registry that cannot be, so that nothing is ever fetched from there or sent to it.
 pub const SAVED: &str = "saved.sandpen.invalid";
 
+/// Where a saved image has the files of its sandbox, as a label of the image.
+pub const TREES: &str = "org.sandpen.saved.trees";
+
 /// An image as sandboxes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -35,7 +39,8 @@ pub struct Facts {
     pub user: User,
     /// Directories for which it asks for volumes.
     pub volumes: Vec<String>,
-    pub saved: bool,
+    /// Where it has files that a sandbox is to begin with: those of an image that was saved.
+    pub trees: Vec<GuestPath>,
 }
 
 /// What a daemon says while it fetches.
@@ -86,7 +91,7 @@ impl Images {
                 })?
             }
         };
-        self.facts(daemon, maker, found, matches!(spec.image, Image::Saved(_))).await
+        self.facts(daemon, maker, found).await
     }
 
     async fn named(&self, daemon: &Daemon, name: &str) -> Result<ImageInspect> {
@@ -147,9 +152,9 @@ impl Images {
         Ok(found.map(|login| (registry.to_owned(), login)))
     }
 
-    async fn facts(&self, daemon: &Daemon, maker: Maker<'_>, image: ImageInspect, saved: bool) -> Result<Arc<Facts>> {
+    pub async fn facts(&self, daemon: &Daemon, maker: Maker<'_>, image: ImageInspect) -> Result<Arc<Facts>> {
         let id = image.id.ok_or_else(|| Error::internal("the daemon did not say which image it has"))?;
-        if let Some(known) = self.known().get(&id).filter(|known| known.saved == saved) {
+        if let Some(known) = self.known().get(&id) {
             return Ok(known.clone());
         }
         let config = image.config.unwrap_or_default();
@@ -160,7 +165,7 @@ impl Images {
             environment: config.env.iter().flatten().filter_map(|pair| usable(pair)).collect(),
             user: runs_as(self.user, tables.find(&word)?),
             volumes: config.volumes.iter().flatten().filter_map(|place| translate::place_of(place)).collect(),
-            saved,
+            trees: trees(config.labels.as_ref()),
         });
         let mut known = self.known();
         if known.len() >= MOST_KNOWN {
@@ -218,6 +223,22 @@ async fn tables(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Tables
     Ok(Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? })
 }
 
+fn trees(labels: Option<&HashMap<String, String>>) -> Vec<GuestPath> {
+    let listed = labels.and_then(|labels| labels.get(TREES)).map_or("", String::as_str);
+    let paths = listed.split(',').filter(|path| !path.is_empty()).map(percent_decode_str);
+    paths
+        .filter_map(|path| GuestPath::resolve(&GuestPath::root(), &path.collect::<Vec<u8>>()).ok())
+        .filter(translate::is_own_directory)
+        .collect()
+}
+
+/// As the value of a label that daemons take from an instruction of a Dockerfile, where spaces and quotes mean something.
+pub fn tree_list(trees: &[GuestPath]) -> String {
+    const ODD: AsciiSet = NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_');
+    let words: Vec<String> = trees.iter().map(|tree| percent_encode(tree.as_bytes(), &ODD).to_string()).collect();
+    words.join(",")
+}
+
 fn runs_as(policy: ContainerUser, wanted: User) -> User {
     match policy {
         ContainerUser::Sandbox if wanted.id == 0 => User::SANDBOX,
@@ -251,6 +272,16 @@ mod tests {
         let (first, second) = (saved_name("one", &ada, &name), saved_name("one", &bob, &name));
         assert_ne!(first, second);
         assert!(Reference::parse(&first).is_ok_and(|reference| reference.registry() == SAVED));
+    }
+
+    #[test]
+    fn trees_are_read_as_they_were_written() {
+        let odd: Vec<GuestPath> = ["/workspace", "/tmp", "/a b/\"c\",$d"].map(|path| path.parse().unwrap()).to_vec();
+        let labels = HashMap::from([(TREES.to_owned(), tree_list(&odd))]);
+        assert!(!labels[TREES].contains([' ', '"', '$']));
+        assert_eq!(trees(Some(&labels)), odd);
+        let strange = HashMap::from([(TREES.to_owned(), "/proc,,/,/dev/shm".to_owned())]);
+        assert!(trees(Some(&strange)).is_empty());
     }
 
     #[test]

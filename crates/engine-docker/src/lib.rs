@@ -24,16 +24,27 @@ mod agent_volume;
 mod carrier;
 mod client;
 pub mod connect;
+mod create;
+mod engine;
+mod files;
 mod image;
+mod isolation;
+mod layer;
+mod live;
 mod places;
+mod podman;
+mod pool;
 mod random;
 mod record;
+mod recovery;
 mod reference;
+mod snapshots;
 mod translate;
 mod users;
 
 pub use client::{Daemon, DaemonFacts};
 pub use connect::Wish;
+pub use engine::{DockerConfig, DockerEngine};
 pub use image::PullProgress;
 
 /// Which of the two daemons; they speak almost the same language.

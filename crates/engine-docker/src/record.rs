@@ -29,7 +29,8 @@ pub struct Description {
     pub limits: Limits,
     pub environment: Environment,
     pub work_directory: GuestPath,
-    pub home: GuestPath,
+    /// Where programs can write, besides `/tmp`: home, work directory, and those that it began with files in.
+    pub places: Vec<GuestPath>,
     pub user: User,
     /// The image by its digest: its name may mean another one by now.
     pub image: String,
@@ -38,6 +39,18 @@ pub struct Description {
     pub token: String,
     /// Which process 1 is in it.
     pub agent: String,
+}
+
+impl Description {
+    /// Every place that holds files of the sandbox, none of them below another.
+    pub fn trees(&self) -> Vec<GuestPath> {
+        let all: Vec<GuestPath> = self.places.iter().cloned().chain("/tmp".parse()).collect();
+        let is_top = |place: &GuestPath| !all.iter().any(|other| other != place && other.contains(place));
+        let mut trees: Vec<GuestPath> = all.iter().filter(|place| is_top(place)).cloned().collect();
+        trees.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+        trees.dedup();
+        trees
+    }
 }
 
 /// The ids that programs run with.
@@ -70,7 +83,7 @@ struct Record {
     open_files: u64,
     environment: Vec<(String, String)>,
     work_directory: String,
-    home: String,
+    places: Vec<String>,
     user: User,
     image: String,
     idle_milliseconds: u64,
@@ -90,7 +103,7 @@ pub fn labels(maker: Maker<'_>, description: &Description) -> HashMap<String, St
         open_files: limits.open_files,
         environment: description.environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         work_directory: text(&description.work_directory),
-        home: text(&description.home),
+        places: description.places.iter().map(text).collect(),
         user: description.user,
         image: description.image.clone(),
         idle_milliseconds: u64::try_from(description.idle.as_millis()).unwrap_or(u64::MAX),
@@ -139,7 +152,7 @@ pub fn read(labels: &HashMap<String, String>) -> Option<Description> {
         },
         environment,
         work_directory: record.work_directory.parse().ok()?,
-        home: record.home.parse().ok()?,
+        places: record.places.iter().map(|place| place.parse().ok()).collect::<Option<_>>()?,
         user: record.user,
         image: record.image,
         idle: Duration::from_millis(record.idle_milliseconds),
@@ -183,7 +196,7 @@ pub(crate) mod tests {
             limits: Limits::default(),
             environment,
             work_directory: GuestPath::workspace(),
-            home: "/home/sandbox".parse().unwrap(),
+            places: vec!["/home/sandbox".parse().unwrap(), GuestPath::workspace()],
             user: User::SANDBOX,
             image: "sha256:00".to_owned(),
             idle: Duration::from_secs(600),
@@ -200,6 +213,14 @@ pub(crate) mod tests {
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
         (wanted.name, wanted.persistence) = (None, Persistence::Ephemeral);
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted));
+    }
+
+    #[test]
+    fn trees_are_not_below_each_other() {
+        let mut wanted = description();
+        wanted.places.extend(["/tmp/here".parse().unwrap(), "/workspace".parse().unwrap(), "/tmpfs".parse().unwrap()]);
+        let trees: Vec<String> = wanted.trees().iter().map(|tree| tree.to_string_lossy().into_owned()).collect();
+        assert_eq!(trees, ["/home/sandbox", "/tmp", "/tmpfs", "/workspace"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use agent::{Hosted, TOKEN_VARIABLE};
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
@@ -31,6 +32,9 @@ const OPEN_FILES: u64 = 4096;
 /// Shared memory is one more place to write to.
 const LARGEST_SHARED_MEMORY: u64 = 64 << 20;
 
+/// For what detached commands wrote, which process 1 keeps where programs do not reach.
+const LOGS: u64 = 40 << 20;
+
 /// After the daemon itself and before whatever else is there, when a host runs out of memory.
 const OUT_OF_MEMORY_SCORE: i64 = 500;
 
@@ -40,8 +44,6 @@ pub struct Wanted<'a> {
     pub flavour: Flavour,
     pub maker: Maker<'a>,
     pub description: &'a Description,
-    /// What process 1 is told.
-    pub settings: &'a [(String, String)],
     pub agent_volume: &'a str,
     /// Directories for which the image asks for a volume.
     pub volumes: &'a [String],
@@ -58,9 +60,9 @@ pub fn container(wanted: &Wanted<'_>) -> ContainerCreateBody {
         attach_stderr: Some(false),
         tty: Some(false),
         open_stdin: Some(false),
-        env: Some(wanted.settings.iter().map(|(name, value)| format!("{name}={value}")).collect()),
+        env: Some(vec![format!("{TOKEN_VARIABLE}={}", description.token)]),
         entrypoint: Some(vec![AGENT_PROGRAM.to_owned()]),
-        cmd: Some(vec!["container".to_owned()]),
+        cmd: Some(hosted(description).arguments()),
         image: Some(description.image.clone()),
         working_dir: Some("/".to_owned()),
         // The daemon would run an image's own check in the container, as root.
@@ -68,6 +70,17 @@ pub fn container(wanted: &Wanted<'_>) -> ContainerCreateBody {
         labels: Some(record::labels(wanted.maker, description)),
         host_config: Some(host(wanted)),
         ..ContainerCreateBody::default()
+    }
+}
+
+fn hosted(description: &Description) -> Hosted {
+    Hosted {
+        user: description.user.id,
+        group: description.user.group,
+        persistence: description.persistence,
+        idle: description.idle,
+        open_files: description.limits.open_files,
+        places: description.places.iter().cloned().chain("/tmp".parse()).collect(),
     }
 }
 
@@ -92,7 +105,7 @@ fn host(wanted: &Wanted<'_>) -> HostConfig {
         pids_limit: Some(i64::from(limits.processes) + i64::from(HELPERS)),
         oom_score_adj: Some(OUT_OF_MEMORY_SCORE),
         shm_size: Some(number(limits.disk.bytes().min(LARGEST_SHARED_MEMORY))),
-        ulimits: Some(vec![ulimit("core", 0), ulimit("nofile", limits.open_files.max(OPEN_FILES))]),
+        ulimits: ulimits(wanted.flavour, limits),
         tmpfs: Some(writable(wanted)),
         mounts: Some(mounts(wanted)),
         runtime: wanted.runtime.map(str::to_owned),
@@ -107,9 +120,10 @@ pub fn enforced_limits(limits: &Limits) -> Limits {
     Limits { disk: ByteSize::new(limits.disk.bytes().min(most)), ..*limits }
 }
 
-/// Where programs can write. Each place has the whole limit, and the memory bounds them all together.
+/// Where programs can write, and where process 1 can. Each place has the whole limit, and the memory bounds them all
+/// together.
 fn writable(wanted: &Wanted<'_>) -> HashMap<String, String> {
-    let Description { limits, user, work_directory, home, .. } = wanted.description;
+    let Description { limits, user, places: own_places, .. } = wanted.description;
     let own = |mode: &str, user: u32, group: u32| {
         let size = limits.disk.bytes();
         match wanted.flavour {
@@ -121,10 +135,11 @@ fn writable(wanted: &Wanted<'_>) -> HashMap<String, String> {
             Flavour::Podman => format!("rw,exec,nosuid,nodev,size={size},mode={mode},notmpcopyup"),
         }
     };
-    let mut places = HashMap::from([("/tmp".to_owned(), own("1777", 0, 0))]);
-    for place in [home, work_directory] {
-        let place = place.to_string_lossy().into_owned();
-        if is_own_directory(&place) {
+    let kept = format!("rw,noexec,nosuid,nodev,size={LOGS},mode=0755");
+    let mut places = HashMap::from([("/tmp".to_owned(), own("1777", 0, 0)), ("/run".to_owned(), kept)]);
+    for place in own_places {
+        if is_own_directory(place) {
+            let place = place.to_string_lossy().into_owned();
             places.entry(place).or_insert_with(|| own("0755", user.id, user.group));
         }
     }
@@ -132,12 +147,9 @@ fn writable(wanted: &Wanted<'_>) -> HashMap<String, String> {
 }
 
 /// Nothing can be mounted on the root, and what the daemon mounts itself stays.
-fn is_own_directory(place: &str) -> bool {
-    place != "/" && !["/proc", "/sys", "/dev", AGENT_DIRECTORY].iter().any(|taken| is_below(place, taken))
-}
-
-fn is_below(place: &str, directory: &str) -> bool {
-    place.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+pub fn is_own_directory(place: &GuestPath) -> bool {
+    let taken = |taken: &str| taken.parse::<GuestPath>().is_ok_and(|taken| taken.contains(place));
+    !place.is_root() && !["/proc", "/sys", "/dev", "/run", AGENT_DIRECTORY].into_iter().any(taken)
 }
 
 fn mounts(wanted: &Wanted<'_>) -> Vec<Mount> {
@@ -152,7 +164,7 @@ fn mounts(wanted: &Wanted<'_>) -> Vec<Mount> {
     };
     // Otherwise the daemon makes volumes on its disk for them, without a bound.
     let places = writable(wanted);
-    let bounded = wanted.volumes.iter().filter(|place| is_own_directory(place) && !places.contains_key(*place));
+    let bounded = wanted.volumes.iter().filter(|place| !places.contains_key(*place));
     let bounded = bounded.map(|place| Mount {
         target: Some(place.clone()),
         typ: Some(MountType::TMPFS),
@@ -169,7 +181,17 @@ fn mounts(wanted: &Wanted<'_>) -> Vec<Mount> {
 /// A path of an image's configuration as a place for a mount; `None` for what is no absolute path.
 pub fn place_of(text: &str) -> Option<String> {
     let path: GuestPath = text.parse().ok()?;
-    text.starts_with('/').then(|| path.to_string_lossy().into_owned())
+    (text.starts_with('/') && is_own_directory(&path)).then(|| path.to_string_lossy().into_owned())
+}
+
+/// Process 1 lowers them for itself and its programs; this is so that there is something to lower.
+fn ulimits(flavour: Flavour, limits: &Limits) -> Option<Vec<ResourcesUlimits>> {
+    match flavour {
+        Flavour::Docker => Some(vec![ulimit("core", 0), ulimit("nofile", limits.open_files.max(OPEN_FILES))]),
+        // Named limits take the place of all that its operator has set up, and those that are not named become larger than
+        // an ordinary user may have.
+        Flavour::Podman => None,
+    }
 }
 
 fn ulimit(name: &str, most: u64) -> ResourcesUlimits {

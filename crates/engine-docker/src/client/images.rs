@@ -1,13 +1,11 @@
 //! Questions about images, and files of containers that do not run.
 
-use std::collections::HashMap;
-
 use bollard::body_full;
 use bollard::body_try_stream;
 use bollard::models::{ContainerConfig, CreateImageInfo, ImageInspect, ImageSummary};
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateImageOptionsBuilder,
-    DownloadFromContainerOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptionsBuilder,
+    DownloadFromContainerOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptionsBuilder, TagImageOptionsBuilder,
     UploadToContainerOptionsBuilder,
 };
 use bytes::Bytes;
@@ -25,12 +23,15 @@ impl Daemon {
         self.perhaps("look at an image", found)
     }
 
-    /// Images whose names match a pattern, dangling ones left out.
-    pub(crate) async fn images(&self, pattern: &str) -> Result<Vec<ImageSummary>> {
-        let filters = HashMap::from([("reference", vec![pattern])]);
-        let options = ListImagesOptionsBuilder::default().filters(&filters).build();
-        let listed = self.ask(self.docker.list_images(Some(options))).await;
+    pub(crate) async fn images(&self) -> Result<Vec<ImageSummary>> {
+        let listed = self.ask(self.docker.list_images(Some(ListImagesOptionsBuilder::default().build()))).await;
         listed.map_err(|failure| self.told("list images", failure))
+    }
+
+    pub(crate) async fn tag_image(&self, name: &str, repository: &str, tag: &str) -> Result<()> {
+        let options = TagImageOptionsBuilder::default().repo(repository).tag(tag).build();
+        let tagged = self.ask(self.docker.tag_image(name, Some(options))).await;
+        tagged.map_err(|failure| self.told("name an image", failure))
     }
 
     /// What the daemon says while it fetches an image. Dropping it ends the pull.
@@ -49,24 +50,30 @@ impl Daemon {
         said.map(|step| step.map_err(Failure::Client))
     }
 
-    /// Whether there was one. Containers that use it keep it, without its name.
+    /// Take a name from an image, and remove it when that was its last and nobody uses it. Never by force, by which Podman
+    /// would remove containers too.
     pub(crate) async fn remove_image(&self, name: &str) -> Result<bool> {
-        let options = RemoveImageOptionsBuilder::default().force(true).build();
+        let options = RemoveImageOptionsBuilder::default().force(false).build();
         let removed = self.ask(self.docker.remove_image(name, Some(options), None)).await;
         self.perhaps("remove an image", removed).map(|removed| removed.is_some())
     }
 
-    /// Make an image of a container's files, and give it a name.
+    /// Make an image of a container's files, with these instructions of a Dockerfile, and give it a name.
     pub(crate) async fn commit(
         &self,
         container: &str,
         repository: &str,
         tag: &str,
-        config: ContainerConfig,
+        instructions: &[String],
     ) -> Result<String> {
-        let options =
-            CommitContainerOptionsBuilder::default().container(container).repo(repository).tag(tag).pause(false);
-        let committed = self.patient().commit_container(options.build(), config).await;
+        let options = CommitContainerOptionsBuilder::default()
+            .container(container)
+            .repo(repository)
+            .tag(tag)
+            .pause(false)
+            .changes(&instructions.join("\n"))
+            .build();
+        let committed = self.patient().commit_container(options, ContainerConfig::default()).await;
         committed
             .map(|committed| committed.id)
             .map_err(|error| self.told("make an image of a sandbox", Failure::Client(error)))
@@ -115,14 +122,14 @@ impl Daemon {
         sent.map_err(|error| self.told("take files", Failure::Client(error)))
     }
 
-    /// The same for an archive of any size, with the owners that it names.
+    /// The same for an archive of any size.
     pub(crate) async fn upload_stream(
         &self,
         container: &str,
         path: &str,
         archive: impl AsyncRead + Send + 'static,
     ) -> Result<()> {
-        let options = UploadToContainerOptionsBuilder::default().path(path).copy_uidgid("true").build();
+        let options = UploadToContainerOptionsBuilder::default().path(path).build();
         let body = body_try_stream(ReaderStream::with_capacity(archive, 64 * 1024));
         let sent = self.patient().upload_to_container(container, Some(options), body).await;
         sent.map_err(|error| self.told("take files", Failure::Client(error)))
