@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use sandbox::{Environment, Error, ErrorKind, GuestPath, Network, Owner, Result, Role, SandboxId, SandboxSpec};
+use sandbox::{
+    Environment, Error, ErrorKind, GuestPath, ImageProgram, Made, Network, Owner, Result, Role, SandboxId, SandboxSpec,
+};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +24,7 @@ const FILL_AFTER: Duration = Duration::from_millis(50);
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Shared {
-    pub async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+    pub async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
         self.check_new(id, spec)?;
         let abandoned = CancellationToken::new();
         let (shared, id, spec, told) = (self.clone(), id.clone(), spec.clone(), abandoned.clone());
@@ -38,11 +40,12 @@ impl Shared {
             let image = shared.image_of(&source.description).await?;
             let mut image = Facts::clone(&*shared.images.facts(&shared.daemon, shared.maker(), image).await?);
             image.trees = source.description.places.clone();
+            image.work_directory = Some(source.description.work_directory.clone());
             let live = shared.build_on(&describe(&new, &spec, &image)?, &image, &told).await?;
             let filled = shared.hand_over(&source, &live).await;
-            shared.unless_failed(live, filled).await
+            Ok((shared.unless_failed(live, filled).await?, image.program))
         };
-        self.keep_made(abandoned, making).await
+        self.keep_made(abandoned, making).await.map(drop)
     }
 
     /// Make a sandbox in a task of its own: a daemon finishes what it was asked for, whether or not somebody still waits for
@@ -50,19 +53,21 @@ impl Shared {
     async fn keep_made(
         self: &Arc<Self>,
         abandoned: CancellationToken,
-        making: impl Future<Output = Result<Live>> + Send + 'static,
-    ) -> Result<()> {
+        making: impl Future<Output = Result<(Live, ImageProgram)>> + Send + 'static,
+    ) -> Result<Made> {
         let _abandoned = abandoned.drop_guard();
         let (sender, receiver) = oneshot::channel();
         let shared = self.clone();
         tokio::spawn(async move {
-            if let Err(Ok(live)) = sender.send(making.await) {
+            if let Err(Ok((live, _))) = sender.send(making.await) {
                 shared.take_back(&live.container).await;
             }
         });
         let ended = |cause| Error::internal("the making of a sandbox ended unexpectedly").with_cause(cause);
-        self.keep(receiver.await.map_err(ended)??);
-        Ok(())
+        let (live, program) = receiver.await.map_err(ended)??;
+        let work_directory = live.description.work_directory.clone();
+        self.keep(live);
+        Ok(Made { work_directory, program })
     }
 
     /// The sandbox, unless what was done to it afterwards has failed.
@@ -105,7 +110,12 @@ impl Shared {
         Ok(())
     }
 
-    async fn make(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec, abandoned: &CancellationToken) -> Result<Live> {
+    async fn make(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        abandoned: &CancellationToken,
+    ) -> Result<(Live, ImageProgram)> {
         let image = self.images.find(&self.daemon, self.maker(), spec).await?;
         let description = describe(id, spec, &image)?;
         let kind = Kind::of(spec, &image);
@@ -117,7 +127,7 @@ impl Shared {
         if let Some(kind) = kind.filter(|_| made.is_ok()) {
             self.fill_pool(kind, spec, &image);
         }
-        made
+        Ok((made?, image.program.clone()))
     }
 
     /// Make spares in the background. The task holds us weakly: it must not keep an engine alive that nobody uses.
@@ -243,7 +253,7 @@ pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts) -> Res
         persistence: spec.persistence,
         limits: translate::enforced_limits(&spec.limits),
         environment: environment.overlaid_by(&spec.environment),
-        work_directory: spec.work_directory.clone(),
+        work_directory: works_in(spec, image),
         places: places(spec, image)?,
         user: image.user,
         image: image.id.clone(),
@@ -253,9 +263,16 @@ pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts) -> Res
     })
 }
 
-/// Home and work directory, and where an image that was saved has files of a sandbox.
+fn works_in(spec: &SandboxSpec, image: &Facts) -> GuestPath {
+    let asked = spec.work_directory.as_ref().or(image.work_directory.as_ref());
+    asked.cloned().unwrap_or_else(GuestPath::workspace)
+}
+
+/// Home, the place that every sandbox has to work in and the one that was asked for, and where an image that was saved has
+/// files of a sandbox. A work directory that is the image's own word is not among them: it would be hidden.
 fn places(spec: &SandboxSpec, image: &Facts) -> Result<Vec<GuestPath>> {
-    let mut places = vec![HOME.parse()?, spec.work_directory.clone()];
+    let mut places = vec![HOME.parse()?, GuestPath::workspace()];
+    places.extend(spec.work_directory.clone());
     places.extend(image.trees.iter().cloned());
     let temporary: GuestPath = "/tmp".parse()?;
     places.retain(|place| *place != temporary);
@@ -304,6 +321,8 @@ mod tests {
             user: User::SANDBOX,
             volumes: Vec::new(),
             trees: Vec::new(),
+            work_directory: None,
+            program: ImageProgram::default(),
         };
         let mut spec = SandboxSpec::new(Owner::local());
         spec.environment.insert("A", "caller").unwrap();

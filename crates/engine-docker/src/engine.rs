@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use bollard::models::ContainerStatsResponse;
 use sandbox::{
     Capabilities, Engine, EngineSandbox, Error, ErrorKind, ExecLog, ExecRequest, Files, ImageName, InstanceId,
-    IsolationReport, Layer, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
+    IsolationReport, Layer, Made, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
 };
 
 use crate::agent_volume::AgentVolume;
@@ -249,7 +249,7 @@ impl Engine for DockerEngine {
         Ok(Capabilities { name, persistence: true, terminal: true, usage: true, network: false })
     }
 
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
         self.shared.create(id, spec).await
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bollard::models::ImageInspect;
 use futures_util::StreamExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
-use sandbox::{Environment, Error, ErrorKind, GuestPath, Image, Owner, Result, SandboxSpec, SavedName};
+use sandbox::{Environment, Error, ErrorKind, GuestPath, Image, ImageProgram, Owner, Result, SandboxSpec, SavedName};
 use sha2::{Digest, Sha256};
 
 use crate::carrier::Carrier;
@@ -30,6 +30,9 @@ pub const SAVED: &str = "saved.sandpen.invalid";
 /// Where a saved image has the files of its sandbox, as a label of the image.
 pub const TREES: &str = "org.sandpen.saved.trees";
 
+/// Where the sandbox of a saved image worked, written as its trees are.
+pub const WORK_DIRECTORY: &str = "org.sandpen.saved.work-directory";
+
 /// An image as sandboxes see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -41,6 +44,9 @@ pub struct Facts {
     pub volumes: Vec<String>,
     /// Where it has files that a sandbox is to begin with: those of an image that was saved.
     pub trees: Vec<GuestPath>,
+    /// Where its programs start, where it has a word on that.
+    pub work_directory: Option<GuestPath>,
+    pub program: ImageProgram,
 }
 
 /// What a daemon says while it fetches.
@@ -165,7 +171,9 @@ impl Images {
             environment: config.env.iter().flatten().filter_map(|pair| usable(pair)).collect(),
             user: runs_as(self.user, tables.find(&word)?),
             volumes: config.volumes.iter().flatten().filter_map(|place| translate::place_of(place)).collect(),
-            trees: trees(config.labels.as_ref()),
+            trees: paths(config.labels.as_ref(), TREES),
+            work_directory: work_directory(config.labels.as_ref(), config.working_dir.as_deref()),
+            program: ImageProgram::new(config.entrypoint.unwrap_or_default(), config.cmd.unwrap_or_default()),
         });
         let mut known = self.known();
         if known.len() >= MOST_KNOWN {
@@ -223,8 +231,14 @@ async fn tables(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Tables
     Ok(Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? })
 }
 
-fn trees(labels: Option<&HashMap<String, String>>) -> Vec<GuestPath> {
-    let listed = labels.and_then(|labels| labels.get(TREES)).map_or("", String::as_str);
+/// The root is no place to work in, and what the daemon mounts itself is not the image's to have.
+fn work_directory(labels: Option<&HashMap<String, String>>, word: Option<&str>) -> Option<GuestPath> {
+    let said = word.and_then(|word| GuestPath::resolve(&GuestPath::root(), word.as_bytes()).ok());
+    paths(labels, WORK_DIRECTORY).into_iter().next().or(said.filter(translate::is_own_directory))
+}
+
+fn paths(labels: Option<&HashMap<String, String>>, label: &str) -> Vec<GuestPath> {
+    let listed = labels.and_then(|labels| labels.get(label)).map_or("", String::as_str);
     let paths = listed.split(',').filter(|path| !path.is_empty()).map(percent_decode_str);
     paths
         .filter_map(|path| GuestPath::resolve(&GuestPath::root(), &path.collect::<Vec<u8>>()).ok())
@@ -279,9 +293,20 @@ mod tests {
         let odd: Vec<GuestPath> = ["/workspace", "/tmp", "/a b/\"c\",$d"].map(|path| path.parse().unwrap()).to_vec();
         let labels = HashMap::from([(TREES.to_owned(), tree_list(&odd))]);
         assert!(!labels[TREES].contains([' ', '"', '$']));
-        assert_eq!(trees(Some(&labels)), odd);
+        assert_eq!(paths(Some(&labels), TREES), odd);
         let strange = HashMap::from([(TREES.to_owned(), "/proc,,/,/dev/shm".to_owned())]);
-        assert!(trees(Some(&strange)).is_empty());
+        assert!(paths(Some(&strange), TREES).is_empty());
+    }
+
+    #[test]
+    fn an_image_says_where_its_programs_start() {
+        let said = |word| work_directory(None, Some(word)).map(|path| path.to_string());
+        assert_eq!(said("/srv/app").as_deref(), Some("/srv/app"));
+        for word in ["", "/", "/..", "/proc/self", "/dev"] {
+            assert_eq!(said(word), None, "{word}");
+        }
+        let saved = HashMap::from([(WORK_DIRECTORY.to_owned(), tree_list(&["/a b".parse().unwrap()]))]);
+        assert_eq!(work_directory(Some(&saved), Some("/srv")), Some("/a b".parse().unwrap()));
     }
 
     #[test]

@@ -21,7 +21,7 @@ const MOST_KINDS: usize = 4;
 pub struct Kind {
     image: Facts,
     limits: Limits,
-    work_directory: GuestPath,
+    work_directory: Option<GuestPath>,
 }
 
 impl Kind {

@@ -19,7 +19,7 @@ use tokio_util::io::SyncIoBridge;
 
 use crate::carrier::Carrier;
 use crate::engine::{DockerEngine, Shared};
-use crate::image::{self, TREES};
+use crate::image::{self, TREES, WORK_DIRECTORY};
 use crate::layer::{Known, LayerWriter, Summary};
 use crate::live::Live;
 use crate::random;
@@ -88,7 +88,7 @@ impl Shared {
         let carrier = Carrier::make(&self.daemon, self.maker(), &description.image, None).await?;
         let mut summary = self.put_over(&carrier, files.as_ref(), description).await?;
         summary.left_out += left_out;
-        let labels = labels(&description.trees(), summary);
+        let labels = labels(description, summary);
         let installation = &self.places.installation;
         let repository = image::saved_repository(installation, &description.owner);
         let place = image::saved_name(installation, &description.owner, name);
@@ -223,10 +223,11 @@ async fn in_background<T: Send + 'static>(work: impl FnOnce() -> std::io::Result
     }
 }
 
-fn labels(trees: &[GuestPath], summary: Summary) -> HashMap<String, String> {
+fn labels(description: &Description, summary: Summary) -> HashMap<String, String> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     [
-        (TREES, image::tree_list(trees)),
+        (TREES, image::tree_list(&description.trees())),
+        (WORK_DIRECTORY, image::tree_list(std::slice::from_ref(&description.work_directory))),
         (BYTES, summary.bytes.to_string()),
         (LEFT_OUT, summary.left_out.to_string()),
         (SAVED_AT, now.as_millis().to_string()),

@@ -120,13 +120,18 @@ impl Comparison<'_> {
         Ok(true)
     }
 
+    fn was_made(&self, path: &[u8]) -> bool {
+        self.made.iter().any(|made| made == path)
+    }
+
     fn name(&mut self, path: &[u8], name: Name<'_>, after: &Seen, before: &Seen) -> io::Result<bool> {
         let (how, stat) = match (after, before) {
             (Seen::Nothing, Seen::Nothing) => return Ok(true),
             (Seen::Nothing, Seen::Object { stat, .. } | Seen::Directory { stat, .. }) => (How::Removed, stat),
+            (Seen::Directory { .. }, Seen::Nothing) if self.was_made(path) => return Ok(true),
             (Seen::Object { stat, .. } | Seen::Directory { stat, .. }, Seen::Nothing) => (How::Added, stat),
             (Seen::Directory { stat, .. }, Seen::Directory { stat: old, .. }) => {
-                if has_same_rights(stat, old) || self.made.iter().any(|made| made == path) {
+                if has_same_rights(stat, old) || self.was_made(path) {
                     return Ok(true);
                 }
                 (How::Modified, stat)

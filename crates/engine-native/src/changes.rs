@@ -29,7 +29,7 @@ impl Shared {
             below: history.layers_at(since)?,
             frozen: history.layers.len(),
             paths: [&root.skeleton].into_iter().chain(&root.lowers).cloned().collect(),
-            made: plan::given_directories(&live.description.work_directory),
+            made: plan::given_directories(&root.work_directory),
             namespaces: plan::namespaces(&live.description.walls),
             most,
         };

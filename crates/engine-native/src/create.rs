@@ -8,7 +8,7 @@ use std::time::Duration;
 use egress::Pass;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
-use sandbox::{Environment, Error, ErrorKind, Persistence, Result, SandboxId, SandboxSpec};
+use sandbox::{Environment, Error, ErrorKind, Made, Persistence, Result, SandboxId, SandboxSpec};
 
 use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
@@ -49,10 +49,12 @@ impl Shared {
         Ok(())
     }
 
-    pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+    pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
         self.check_new(id, spec)?;
         let root = self.layout(spec).await?;
-        self.create_on(id, spec, root).await
+        let made = Made { work_directory: root.layout.work_directory.path.clone(), program: root.program.clone() };
+        self.create_on(id, spec, root).await?;
+        Ok(made)
     }
 
     /// On a root that was prepared.
@@ -152,7 +154,7 @@ impl Shared {
             limits: plan::enforced_limits(&spec.limits),
             walls,
             environment: environment(&root.layout, spec, pass)?,
-            work_directory: spec.work_directory.clone(),
+            work_directory: root.layout.work_directory.path.clone(),
             groups: plan.cgroups.iter().map(|leaf| leaf.directory.clone()).collect(),
             socket: persistent.then_some(socket),
             network: spec.network.clone(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use egress::{Door, Gateway};
 use sandbox::{
-    Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, InstanceId, IsolationReport, Layer,
+    Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, InstanceId, IsolationReport, Layer, Made,
     Network, NetworkUsage, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
 };
 use tokio::sync::OwnedRwLockReadGuard;
@@ -300,7 +300,7 @@ impl Engine for NativeEngine {
         Ok(Capabilities { name: "native", persistence: true, terminal: true, usage: true, network })
     }
 
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
         self.shared.create(id, spec).await
     }
 

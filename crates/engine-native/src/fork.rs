@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use images::Local;
-use sandbox::{Error, Image, Layer, Result, SandboxId, SandboxSpec};
+use sandbox::{Error, Image, ImageProgram, Layer, Result, SandboxId, SandboxSpec};
 
 use crate::base::Base;
 use crate::checkpoint::{Alone, to_its_end};
@@ -15,7 +15,7 @@ use crate::create::Legacy;
 use crate::engine::Shared;
 use crate::history::inheritance;
 use crate::ids::Pool;
-use crate::image::{Hold, image_error};
+use crate::image::{Hold, WorkDirectory, image_error};
 use crate::layout::Prepared;
 use crate::live::Live;
 use crate::pack::blocking;
@@ -67,10 +67,15 @@ impl Shared {
     async fn make_fork(&self, source: &Live, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         let history = source.history();
         history.check(&spec.limits, Heir::Fork)?;
-        let layout = source.description.root.clone().ok_or_else(|| Error::internal("there is no root to share"))?;
+        let mut layout = source.description.root.clone().ok_or_else(|| Error::internal("there is no root to share"))?;
+        let asked = spec.work_directory.as_ref().filter(|asked| **asked != source.description.work_directory);
+        if let Some(path) = asked {
+            // In the frozen layers, or nowhere.
+            layout.work_directory = WorkDirectory { path: path.clone(), made: Vec::new() };
+        }
         // Process 1 of the source holds its image, and hands that on.
         let base = source.description.base.clone().unwrap_or(Base::Tree);
-        let root = Prepared { layout, holds: Vec::new(), base };
+        let root = Prepared { layout, holds: Vec::new(), base, program: ImageProgram::default() };
         let pass = self.pass(new, spec, &root.layout)?;
         let inheritance = inheritance(Heir::Fork, source, false);
         let legacy = Legacy { from: source, inheritance, history: history.of_fork() };
@@ -83,11 +88,12 @@ impl Shared {
     async fn fork_copying(self: &Arc<Self>, id: &SandboxId, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         let (live, inside) = self.enter(id).await?;
         let base = base_of(&live)?;
+        let work_directory = live.description.work_directory.clone();
         let layers = self.pack_all(&live).await?;
         drop(inside);
         let name = Local::Fork.reference(new.as_str()).map_err(image_error)?;
         let hold = blocking(move || {
-            name_image(&layers, &base, &name)?;
+            name_image(&layers, &base, &work_directory, &name)?;
             let store = writing_of(&layers)?.store();
             let image = store.resolve(&name).map_err(image_error)?;
             store.remove_name(&name).map_err(image_error)?;
@@ -95,6 +101,7 @@ impl Shared {
         })
         .await?;
         let mut spec = spec.clone();
+        spec.work_directory.get_or_insert_with(|| live.description.work_directory.clone());
         // Only its contents count, which what is held tells apart.
         spec.image = Image::Saved("fork".parse()?);
         let root = self.layout_of(&spec, Some(hold)).await?;

@@ -11,6 +11,7 @@ mod prefix;
 mod saved;
 mod tree;
 mod users;
+mod work;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ pub use named::hold;
 pub use places::check as check_places;
 pub use saved::{BASE_LABEL, HOST_BASE, LAYERS_LABEL, modes as saved_modes, own_layers};
 pub use users::User;
+pub use work::{GIVEN, Ground, WorkDirectory};
 
 /// An image of the store, in use: not collected as long as this is kept, or a copy of its descriptor in process 1.
 pub type Hold = Arc<images::Image>;

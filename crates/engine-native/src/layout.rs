@@ -5,11 +5,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use images::Digest;
-use sandbox::{Error, GuestPath, Image, Result, Role, SandboxSpec};
+use images::unpack::Owners;
+use sandbox::{Error, GuestPath, Image, ImageProgram, Result, Role, SandboxSpec};
 
 use crate::base::Base;
 use crate::engine::Shared;
-use crate::image::{self, Bind, Hold, RootTree};
+use crate::image::{self, Bind, Ground, Hold, RootTree, WorkDirectory};
 use crate::pack::blocking;
 use crate::role;
 use crate::skeleton::{self, RootLayout};
@@ -17,9 +18,9 @@ use crate::skeleton::{self, RootLayout};
 /// How long the parts of a root are taken to be where they were: programs may have been installed.
 const AGE: Duration = Duration::from_secs(2);
 
-/// What tells two roots apart: the image, what its name means now, the work directory, whom programs are, and what is
-/// attached where.
-type Key = (Image, Option<Digest>, GuestPath, Role, Vec<Bind>);
+/// What tells two roots apart: the image, what its name means now, the work directory that was asked for, whom programs
+/// are, and what is attached where.
+type Key = (Image, Option<Digest>, Option<GuestPath>, Role, Vec<Bind>);
 
 /// Roots that were prepared, with the time when they were last looked at.
 #[derive(Debug, Default)]
@@ -45,12 +46,17 @@ pub struct Prepared {
     /// What keeps its image and what is attached in use.
     pub holds: Vec<Hold>,
     pub base: Base,
+    /// What the image is made to run.
+    pub program: ImageProgram,
 }
 
 impl Prepared {
     fn new(layout: RootLayout, spec: &SandboxSpec, image: Option<&Hold>, attached: Vec<Hold>) -> Self {
         let base = Base::of(&spec.image, image.map(|image| &**image), layout.fill.len());
-        Self { layout, holds: image.cloned().into_iter().chain(attached).collect(), base }
+        let program = image.map(|image| &image.config.config).map_or_else(ImageProgram::default, |config| {
+            ImageProgram::new(config.entrypoint.clone(), config.cmd.clone())
+        });
+        Self { layout, holds: image.cloned().into_iter().chain(attached).collect(), base, program }
     }
 }
 
@@ -78,26 +84,26 @@ impl Shared {
         if let Some(layout) = self.layouts.get(&key) {
             return Ok(Prepared::new(layout, spec, hold.as_ref(), held));
         }
-        let (skeletons, work_directory, role) = (self.places.skeletons.clone(), spec.work_directory.clone(), spec.role);
+        let (skeletons, asked, role) = (self.places.skeletons.clone(), spec.work_directory.clone(), spec.role);
+        let image = hold.clone();
         let prepare = move |tree: RootTree| {
             let mut tree = role::apply(role, tree);
+            let work_directory = work_directory(asked, image.as_deref(), &tree, role)?;
             let places: Vec<_> = attachments.iter().map(|attachment| &attachment.target).collect();
-            image::check_places(&tree, (role == Role::Guest).then_some(&work_directory), &places)?;
+            image::check_places(&tree, (role == Role::Guest).then_some(&work_directory.path), &places)?;
             tree.directories.extend(attachments.iter().map(|attachment| attachment.target.clone()));
-            let layout = skeleton::prepare(tree, &skeletons, &work_directory, role)
+            let layout = skeleton::prepare(tree, &skeletons, work_directory, role)
                 .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))?;
             Ok(RootLayout { attachments, ..layout })
         };
         let layout = match image::known(&spec.image, &state) {
             Some(tree) => prepare(tree?)?,
             None => {
-                let (image, hold, work_directory) = (spec.image.clone(), hold.clone(), spec.work_directory.clone());
+                let (image, hold) = (spec.image.clone(), hold.clone());
                 let resolve = move || {
                     let tree = image::resolve(&image, hold.as_deref(), &state)?;
                     let modes = match (&image, &hold) {
-                        (Image::Saved(_), Some(held)) => {
-                            image::saved_modes(held, &["/tmp", image::HOME, &work_directory.to_string_lossy()])?
-                        }
+                        (Image::Saved(_), Some(held)) => image::saved_modes(held, &image::GIVEN)?,
                         _ => Vec::new(),
                     };
                     prepare(RootTree { modes, ..tree })
@@ -107,5 +113,34 @@ impl Shared {
         };
         self.layouts.keep(key, layout.clone());
         Ok(Prepared::new(layout, spec, hold.as_ref(), held))
+    }
+}
+
+/// Asked for, or what the image says. A builder has nothing of ours, and says for each command where it runs.
+fn work_directory(
+    asked: Option<GuestPath>,
+    held: Option<&images::Image>,
+    tree: &RootTree,
+    role: Role,
+) -> Result<WorkDirectory> {
+    match role {
+        Role::Guest => {}
+        Role::Builder => {
+            return Ok(WorkDirectory { path: asked.unwrap_or_else(GuestPath::root), made: Vec::new() });
+        }
+    }
+    let layers = match held {
+        Some(held) => {
+            let mut all: Vec<_> = held.directories().cloned().collect();
+            all.reverse();
+            all
+        }
+        None => tree.lowers.clone(),
+    };
+    let ground = Ground { layers, user: tree.user, owners: Owners::for_caller() };
+    match (asked, held.map(|held| held.config.config.working_dir.as_str())) {
+        (Some(path), _) => ground.asked(&path),
+        (None, Some(word)) => ground.said(word),
+        (None, None) => Ok(WorkDirectory::default()),
     }
 }

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use sandbox::{GuestPath, Layer, Limits, Persistence, Role, SandboxId, SandboxSpec};
+use sandbox::{Layer, Limits, Persistence, Role, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{self, Leaf, Place};
-use crate::image::{Fill, User};
+use crate::image::{self, Fill, User, WorkDirectory};
 use crate::skeleton::RootLayout;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +130,7 @@ pub struct Scratch {
     pub inodes: Option<u64>,
 }
 
-/// A directory that programs may write to, whatever the image has at this path. What it has in it is seen.
+/// One that is there whatever the image has at this path. What it has in it is seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Directory {
     pub path: String,
@@ -162,6 +162,8 @@ pub enum Mount {
 pub enum DirectoryOwner {
     Root,
     User,
+    /// As in the image, of which this is a copy with nothing in it.
+    Somebody(User),
 }
 
 /// Where the sandbox may write; everything else it may only read and execute.
@@ -283,8 +285,6 @@ pub fn plan(request: &Request<'_>) -> Plan {
         }
         lowers => Root::Overlay { sources: [0].into_iter().chain(lowers.iter().cloned().map(&mut source)).collect() },
     };
-    let home = "/home/sandbox".to_owned();
-    let work_directory = String::from_utf8_lossy(request.spec.work_directory.as_bytes()).into_owned();
     let mut mounts: Vec<Mount> = request
         .root
         .binds
@@ -306,12 +306,12 @@ pub fn plan(request: &Request<'_>) -> Plan {
             // Process 1 keeps the output of detached commands there.
             mounts.push(Mount::Private { target: "/run".to_owned() });
             // Frozen layers have them, as programs left them.
-            let own = [
-                directory("/tmp", 0o1777, DirectoryOwner::Root),
-                directory(&home, 0o755, DirectoryOwner::User),
-                directory(&work_directory, 0o755, DirectoryOwner::User),
-            ];
-            own.into_iter().filter(|_| frozen == 0).collect()
+            let given = image::GIVEN.map(|path| match path {
+                "/tmp" => directory(path, 0o1777, DirectoryOwner::Root),
+                path => directory(path, 0o755, DirectoryOwner::User),
+            });
+            let own = given.into_iter().chain(request.root.work_directory.made.iter().cloned());
+            own.filter(|_| frozen == 0).collect()
         }
         Role::Builder => Vec::new(),
     };
@@ -362,7 +362,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         directories,
         // It is in the lowest frozen layer already.
         fill: if frozen == 0 { request.root.fill.clone() } else { Vec::new() },
-        landlock: has(Layer::Landlock).then(|| Landlock { writable: writable(request, home, work_directory) }),
+        landlock: has(Layer::Landlock).then(|| Landlock { writable: writable(request) }),
         mounts,
         no_new_privileges: has(Layer::NoNewPrivileges),
         drop_capabilities: has(Layer::NoCapabilities),
@@ -416,13 +416,15 @@ pub fn namespaces(walls: &BTreeSet<Layer>) -> u64 {
     bits.iter().filter(|(layer, _)| walls.contains(layer)).fold(0, |all, (_, bit)| all | *bit as u64)
 }
 
-fn writable(request: &Request<'_>, home: String, work_directory: String) -> Vec<String> {
+fn writable(request: &Request<'_>) -> Vec<String> {
     match request.spec.role {
         Role::Guest => {}
         // A build makes directories in the root and writes to them; a rule for them cannot be made before.
         Role::Builder => return vec!["/".to_owned()],
     }
-    let mut writable = vec!["/dev".to_owned(), "/run".to_owned(), "/tmp".to_owned(), home, work_directory];
+    let mut writable = ["/dev", "/run"].into_iter().chain(image::GIVEN).map(str::to_owned).collect::<Vec<_>>();
+    let work_directory = request.root.work_directory.path.to_string_lossy();
+    writable.extend((!image::GIVEN.contains(&&*work_directory)).then(|| work_directory.into_owned()));
     // The image's own rights decide there; what remains closed is what is mounted over it.
     let covered = ["dev", "proc", "sys"];
     let own = request.root.top.iter().filter(|name| !covered.contains(&name.as_str()));
@@ -455,24 +457,23 @@ fn rlimits(limits: &Limits, walls: &BTreeSet<Layer>, role: Role) -> Vec<Rlimit> 
 }
 
 /// The directories that every guest has from the start, and those above them, without a slash at either end.
-pub fn given_directories(work_directory: &GuestPath) -> Vec<Vec<u8>> {
+pub fn given_directories(work_directory: &WorkDirectory) -> Vec<Vec<u8>> {
     let mut given = Vec::new();
-    for path in [b"/tmp".as_slice(), b"/home/sandbox", work_directory.as_bytes()] {
-        let path = path.strip_prefix(b"/").unwrap_or(path);
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(index, _)| index);
-        given.extend(slashes.chain([path.len()]).map(|end| path[..end].to_vec()));
+    for path in image::GIVEN.into_iter().chain(work_directory.made.iter().map(|directory| directory.path.as_str())) {
+        let path = path.trim_start_matches('/');
+        let slashes = path.match_indices('/').map(|(index, _)| index);
+        given.extend(slashes.chain([path.len()]).map(|end| path.as_bytes()[..end].to_vec()));
     }
     given
 }
 
 /// Where the files of an image must have directories, so that there is something to mount on.
-pub fn mount_points(work_directory: &GuestPath, role: Role) -> Vec<String> {
-    let (fixed, own): (&[&str], _) = match role {
-        Role::Guest => (&["/dev", "/home/sandbox", "/mnt", "/proc", "/run", "/tmp"], Some(work_directory)),
-        Role::Builder => (&["/dev", "/mnt", "/proc"], None),
+pub fn mount_points<'a>(role: Role) -> impl Iterator<Item = &'a str> {
+    let (ours, given): (&[&'a str], &[&'a str]) = match role {
+        Role::Guest => (&["/dev", "/mnt", "/proc", "/run"], &image::GIVEN),
+        Role::Builder => (&["/dev", "/mnt", "/proc"], &[]),
     };
-    let own = own.map(|path| String::from_utf8_lossy(path.as_bytes()).into_owned());
-    fixed.iter().map(|path| (*path).to_owned()).chain(own).collect()
+    ours.iter().chain(given).copied()
 }
 
 #[cfg(test)]

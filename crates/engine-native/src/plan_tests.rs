@@ -19,6 +19,7 @@ fn layout(lower: Option<&str>) -> RootLayout {
         user: User::SANDBOX,
         search_path: "/usr/bin".to_owned(),
         environment: Vec::new(),
+        work_directory: Default::default(),
     }
 }
 

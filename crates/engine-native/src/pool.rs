@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use sandbox::{GuestPath, Limits, Persistence, Role, SandboxSpec};
+use sandbox::{Limits, Persistence, Role, SandboxSpec};
 
 use crate::base::Base;
 use crate::layout::Prepared;
@@ -24,7 +24,6 @@ pub struct Kind {
     /// Two images can have the same layers and say something else of themselves.
     base: Base,
     limits: Limits,
-    work_directory: GuestPath,
 }
 
 impl Kind {
@@ -32,12 +31,7 @@ impl Kind {
     /// recorded before it is made; builders are too few to be made ahead.
     pub fn of(spec: &SandboxSpec, root: &Prepared) -> Option<Self> {
         let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none() && spec.role == Role::Guest;
-        plain.then(|| Self {
-            root: root.layout.clone(),
-            base: root.base.clone(),
-            limits: spec.limits,
-            work_directory: spec.work_directory.clone(),
-        })
+        plain.then(|| Self { root: root.layout.clone(), base: root.base.clone(), limits: spec.limits })
     }
 }
 

@@ -164,7 +164,7 @@ fn spec_of(description: &Description) -> SandboxSpec {
     spec.lifetime.idle = description.idle;
     spec.persistence = description.persistence;
     spec.name.clone_from(&description.name);
-    spec.work_directory = description.work_directory.clone();
+    spec.work_directory = Some(description.work_directory.clone());
     spec.role = description.role;
     spec
 }

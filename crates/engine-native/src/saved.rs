@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
 use images::{Descriptor, ImageConfig, ImageLimits, Named, Reference, Store, Writing, local};
-use sandbox::{Error, Owner, Result, SandboxId, SandboxSpec, SavedImage, SavedName, Snapshots};
+use sandbox::{Error, GuestPath, Owner, Result, SandboxId, SandboxSpec, SavedImage, SavedName, Snapshots};
 use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
@@ -32,8 +32,9 @@ impl Snapshots for NativeEngine {
         let base = base_of(&live)?;
         let layers = self.shared.pack_all(&live).await?;
         let (owner, name) = (live.description.owner.clone(), name.clone());
+        let work_directory = live.description.work_directory.clone();
         blocking(move || {
-            let named = name_image(&layers, &base, &reference(&owner, &name)?)?;
+            let named = name_image(&layers, &base, &work_directory, &reference(&owner, &name)?)?;
             described(writing_of(&layers)?.store(), name, &named)
         })
         .await
@@ -100,9 +101,18 @@ pub(crate) fn base_of(live: &Live) -> Result<Base> {
 }
 
 /// An image of these layers, the lowest first, over what they were made from.
-pub(crate) fn name_image(layers: &[NewLayer], base: &Base, name: &Reference) -> Result<Named> {
+pub(crate) fn name_image(
+    layers: &[NewLayer],
+    base: &Base,
+    work_directory: &GuestPath,
+    name: &Reference,
+) -> Result<Named> {
     let (limits, writing) = (ImageLimits::default(), writing_of(layers)?);
-    let (config, layers) = with_layers(base, layers, writing.store())?;
+    let (mut config, layers) = with_layers(base, layers, writing.store())?;
+    // Ours need not be told, and what the image says of its own may be the name of a link.
+    if *work_directory != GuestPath::workspace() {
+        config.config.working_dir = work_directory.to_string_lossy().into_owned();
+    }
     let image = writing.assemble(config, layers, &limits).map_err(image_error)?;
     writing.unpack_all(&image, &limits, &CancellationToken::new()).map_err(image_error)?;
     writing.name(name, &image).map_err(image_error)

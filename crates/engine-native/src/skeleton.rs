@@ -8,10 +8,10 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use sandbox::{GuestPath, Role};
+use sandbox::Role;
 use serde::{Deserialize, Serialize};
 
-use crate::image::{Bind, Fill, RootTree, User};
+use crate::image::{Bind, Fill, RootTree, User, WorkDirectory};
 use crate::{collect, plan};
 
 /// Where the parts of a sandbox's root are on the host.
@@ -33,21 +33,26 @@ pub struct RootLayout {
     pub user: User,
     pub search_path: String,
     pub environment: Vec<(String, String)>,
+    #[serde(default)]
+    pub work_directory: WorkDirectory,
 }
 
 /// Sets apart what several engines in one process are writing at once.
 static ATTEMPTS: AtomicU64 = AtomicU64::new(0);
 
 /// Write the skeleton of a tree, unless an earlier process has.
-pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath, role: Role) -> io::Result<RootLayout> {
+pub fn prepare(tree: RootTree, directory: &Path, work_directory: WorkDirectory, role: Role) -> io::Result<RootLayout> {
+    // Over an image it is in the writable layer from the start, and here it would cover what the image has above it.
+    let made = work_directory.made.iter().filter(|_| tree.lowers.is_empty()).map(|made| made.path.as_str());
+    let mount_points: Vec<String> = plan::mount_points(role).chain(made).map(str::to_owned).collect();
     let mut hasher = DefaultHasher::new();
-    (&tree, work_directory, role).hash(&mut hasher);
+    (&tree, &mount_points).hash(&mut hasher);
     let skeleton = directory.join(format!("{:016x}", hasher.finish()));
     collect::keep(&skeleton);
     if !skeleton.exists() {
         let attempt = ATTEMPTS.fetch_add(1, Ordering::Relaxed);
         let unfinished = directory.join(format!("new-{}-{attempt}", std::process::id()));
-        write(&tree, &unfinished, plan::mount_points(work_directory, role))?;
+        write(&tree, &unfinished, &mount_points)?;
         if let Err(error) = fs::rename(&unfinished, &skeleton) {
             fs::remove_dir_all(&unfinished)?;
             // Another process was faster; what it wrote is the same.
@@ -68,13 +73,14 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: &GuestPath, rol
         user,
         search_path,
         environment,
+        work_directory,
     })
 }
 
-fn write(tree: &RootTree, top: &Path, mount_points: Vec<String>) -> io::Result<()> {
+fn write(tree: &RootTree, top: &Path, mount_points: &[String]) -> io::Result<()> {
     make_directory(top)?;
     let directories = tree.directories.iter().map(|path| path.to_string_lossy().into_owned());
-    for path in mount_points.into_iter().chain(directories) {
+    for path in mount_points.iter().cloned().chain(directories) {
         make_directory(&below(top, &path))?;
     }
     for (path, target) in &tree.links {

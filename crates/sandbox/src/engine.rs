@@ -34,6 +34,7 @@ use crate::error::Result;
 use crate::exec::{ExecLog, ExecOutcome, ExecRequest, Signal, TerminalSize};
 use crate::file::{ByteRange, FileStat, ListOptions, Listing, WriteOptions};
 use crate::id::{Owner, SandboxId, SandboxName};
+use crate::image::ImageProgram;
 use crate::isolation::IsolationReport;
 use crate::network::NetworkUsage;
 use crate::path::GuestPath;
@@ -54,10 +55,14 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Make a sandbox and wait until it takes execs.
     ///
+    /// A work directory that the image has keeps its owner and its mode; one that it lacks is made, and is the user's. So
+    /// is [`GuestPath::workspace`], which every guest has. A word of the image that means its root, or a place that is not
+    /// the image's to have, is no word.
+    ///
     /// Must fail when `id` exists (`AlreadyExists`), when a wall or a limit of `spec` cannot be enforced
     /// (`Unsupported`), when a secret is unknown (`NotFound`) or its host is out of reach (`InvalidInput`), when the
     /// image cannot be used (`NotFound`, `InvalidInput`), when the host has no room (`LimitExceeded`).
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()>;
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made>;
 
     /// End a sandbox and wait until nothing of it is left.
     ///
@@ -106,6 +111,14 @@ pub struct Capabilities {
     pub usage: bool,
     /// Whether a sandbox can be given a network, and be held to it.
     pub network: bool,
+}
+
+/// What a new sandbox has of its image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Where programs start that are not told otherwise; relative paths are below it.
+    pub work_directory: GuestPath,
+    pub program: ImageProgram,
 }
 
 /// A sandbox as its engine sees it.

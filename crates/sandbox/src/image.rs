@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::error::{Error, Result};
+use crate::exec::ExecRequest;
 use crate::tree::SavedName;
 
 /// The read-only tree that a sandbox starts from.
@@ -30,6 +31,42 @@ impl Image {
             Self::Archive(_) => "archive".to_owned(),
             Self::Host | Self::Named(_) | Self::Saved(_) => self.to_string(),
         }
+    }
+}
+
+/// What an image is made to run, as its maker wrote it. Either part may be empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageProgram {
+    entry_point: Vec<String>,
+    /// What the entry point is given when nobody says anything else, or the whole command where there is none.
+    command: Vec<String>,
+}
+
+impl ImageProgram {
+    /// What is too long to be run is no program.
+    pub fn new(entry_point: Vec<String>, command: Vec<String>) -> Self {
+        let bytes: usize = entry_point.iter().chain(&command).map(|argument| argument.len() + 1).sum();
+        if bytes > ExecRequest::MAX_ARGUMENT_BYTES { Self::default() } else { Self { entry_point, command } }
+    }
+
+    pub fn entry_point(&self) -> &[String] {
+        &self.entry_point
+    }
+
+    pub fn command(&self) -> &[String] {
+        &self.command
+    }
+
+    /// The entry point with these arguments in place of the image's own.
+    ///
+    /// Fails when nothing is left that could be run.
+    pub fn argv(&self, arguments: Option<&[String]>) -> Result<Vec<String>> {
+        let argv: Vec<String> = self.entry_point.iter().chain(arguments.unwrap_or(&self.command)).cloned().collect();
+        if argv.is_empty() {
+            return Err(Error::invalid_input("the image has no program of its own: neither entry point nor command")
+                .with_hint("give a command to run in it"));
+        }
+        Ok(argv)
     }
 }
 

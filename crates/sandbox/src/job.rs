@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use crate::artifact::Artifact;
 use crate::error::{Error, ErrorKind, Result};
@@ -13,9 +14,9 @@ use crate::exec::{ExecOutcome, ExecRequest};
 use crate::id::SandboxId;
 use crate::isolation::Layer;
 use crate::output::CappedOutput;
-use crate::path::GuestPath;
+use crate::path::AskedPath;
 use crate::runner::RunCode;
-use crate::spec::SandboxSpec;
+use crate::spec::{Environment, SandboxSpec};
 use crate::tree::Checkpoint;
 
 /// Everything that is needed to run something once.
@@ -23,6 +24,8 @@ use crate::tree::Checkpoint;
 pub struct JobRequest {
     pub place: JobPlace,
     pub work: JobWork,
+    /// Where it runs, when not in the sandbox's own work directory.
+    pub work_directory: Option<AskedPath>,
     pub files: Vec<JobFile>,
     /// All that the program can read on its stdin, which ends after it.
     pub stdin: Vec<u8>,
@@ -33,7 +36,7 @@ pub struct JobRequest {
 
 impl JobRequest {
     pub fn new(place: JobPlace, work: JobWork) -> Self {
-        Self { place, work, files: Vec::new(), stdin: Vec::new(), key: None, checkpoint: false }
+        Self { place, work, work_directory: None, files: Vec::new(), stdin: Vec::new(), key: None, checkpoint: false }
     }
 }
 
@@ -51,12 +54,23 @@ pub enum JobWork {
     Code(RunCode),
     /// Its `on_disconnect` is not asked: a job has nobody to lose.
     Command(ExecRequest),
+    /// What the sandbox's image is made to run.
+    Program(RunProgram),
+}
+
+/// The program of an image, to be run as it says.
+#[derive(Clone, Debug, PartialEq, Hash)]
+pub struct RunProgram {
+    /// For its entry point, in place of the image's own.
+    pub arguments: Option<Vec<String>>,
+    pub environment: Environment,
+    pub timeout: Duration,
 }
 
 /// A file that is written, with its parent directories, before the work starts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobFile {
-    pub path: GuestPath,
+    pub path: AskedPath,
     pub contents: Vec<u8>,
 }
 

@@ -25,7 +25,9 @@ pub mod spec;
 pub mod tree;
 
 pub use artifact::Artifact;
-pub use engine::{Capabilities, Engine, EngineSandbox, Files, Process, ProcessControl, ReadFile, Usage, WriteFile};
+pub use engine::{
+    Capabilities, Engine, EngineSandbox, Files, Made, Process, ProcessControl, ReadFile, Usage, WriteFile,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventBus, EventKind, StopReason, TreeWork};
 pub use exec::{
@@ -35,18 +37,18 @@ pub use exec::{
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
 pub use history::{Deed, History, HistoryEntry, KnownEnvironment};
 pub use id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
-pub use image::{Image, ImageName};
+pub use image::{Image, ImageName, ImageProgram};
 pub use isolation::{IsolationReport, Layer, LayerReport, LayerState};
 pub use job::{
     IdempotencyKey, JobChunk, JobFailure, JobFile, JobOutput, JobPlace, JobRequest, JobResult, JobStatus, JobStream,
-    JobWork,
+    JobWork, RunProgram,
 };
 pub use network::{
     Denial, Host, HostName, HostPattern, HostRule, Network, NetworkActivity, NetworkUsage, Ports, Refusal,
 };
 pub use output::{CappedOutput, OutputCaps, TextPieces};
 pub use package::{PackageLanguage, Packages, Requirement};
-pub use path::GuestPath;
+pub use path::{AskedPath, GuestPath};
 pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners};
 pub use secret::SecretName;
 pub use service::{

@@ -26,6 +26,11 @@ impl GuestPath {
         Self(b"/workspace".to_vec())
     }
 
+    /// Where everybody may write, wherever programs start.
+    pub fn scratch() -> Self {
+        Self(b"/tmp".to_vec())
+    }
+
     /// A path as a person or a model writes it: relative ones start at `base`, `.` and doubled slashes vanish.
     ///
     /// `..` is refused instead of resolved: what it means depends on links that only the sandbox can see.
@@ -110,10 +115,40 @@ impl GuestPath {
     }
 }
 
+/// A path as somebody wrote it, before it is known where relative ones start.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct AskedPath(Vec<u8>);
+
+impl AskedPath {
+    /// What no work directory could make right is refused.
+    pub fn new(path: &[u8]) -> Result<Self> {
+        GuestPath::resolve(&GuestPath::root(), path)?;
+        Ok(Self(path.to_owned()))
+    }
+
+    pub fn below(&self, work_directory: &GuestPath) -> Result<GuestPath> {
+        GuestPath::resolve(work_directory, &self.0)
+    }
+}
+
+impl From<GuestPath> for AskedPath {
+    fn from(path: GuestPath) -> Self {
+        Self(path.0)
+    }
+}
+
+impl FromStr for AskedPath {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::new(text.as_bytes())
+    }
+}
+
 impl FromStr for GuestPath {
     type Err = Error;
 
-    /// Relative paths start in the work directory.
+    /// Relative paths start in [`GuestPath::workspace`]; where a sandbox may work elsewhere, see [`AskedPath`].
     fn from_str(text: &str) -> Result<Self> {
         Self::resolve(&Self::workspace(), text.as_bytes())
     }

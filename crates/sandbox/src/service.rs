@@ -29,7 +29,7 @@ use crate::exec::{ExecLog, ExecRequest};
 use crate::file::{ByteRange, FileStat};
 use crate::history::History;
 use crate::id::{InstanceId, JobId, Owner, SandboxId, SandboxName};
-use crate::image::Image;
+use crate::image::{Image, ImageProgram};
 use crate::isolation::IsolationReport;
 use crate::job::JobRequest;
 use crate::network::Network;
@@ -158,6 +158,8 @@ pub struct SandboxInfo {
     pub limits: Limits,
     pub network: Network,
     pub work_directory: GuestPath,
+    /// What its image is made to run.
+    pub program: ImageProgram,
     /// Commands that run in it now, as far as this process knows.
     pub running: usize,
 }

@@ -32,7 +32,8 @@ pub struct SandboxSpec {
     pub name: Option<SandboxName>,
     /// Every exec starts from these; the engine adds only what a program cannot do without (`PATH`, `HOME`…).
     pub environment: Environment,
-    pub work_directory: GuestPath,
+    /// Where programs start. `None`: where its image says, and [`GuestPath::workspace`] where that says nothing.
+    pub work_directory: Option<GuestPath>,
     pub attachments: Vec<Attachment>,
     pub role: Role,
 }
@@ -51,7 +52,7 @@ impl SandboxSpec {
             persistence: Persistence::Ephemeral,
             name: None,
             environment: Environment::default(),
-            work_directory: GuestPath::workspace(),
+            work_directory: None,
             attachments: Vec::new(),
             role: Role::Guest,
         }

@@ -58,7 +58,7 @@ pub trait Snapshots: Send + Sync + 'static {
     async fn forget(&self, owner: &Owner, name: &SavedName) -> Result<bool>;
 
     /// Make the sandbox `new`, as [`Engine::create`] would, with all files of `id` in place of its image's; `spec` says
-    /// the rest, its image is that of `id`. What one of them writes afterwards the other does not see. Files are shared,
+    /// the rest, its image is that of `id`, and so is its work directory where it names none. What one of them writes afterwards the other does not see. Files are shared,
     /// not copied, where the host can do that and no command runs in `id`.
     ///
     /// Must fail as `create` does, and when `id` is gone (`NotFound`).

@@ -9,7 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use sandbox::{ByteRange, ByteSize, Error, ErrorKind, FileKind, Files, GuestPath, Limits, Result, WriteOptions};
+use sandbox::{
+    AskedPath, ByteRange, ByteSize, Error, ErrorKind, FileKind, Files, GuestPath, Limits, Result, WriteOptions,
+};
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
 use tokio_util::io::SyncIoBridge;
@@ -246,7 +248,7 @@ fn guest_error(path: &GuestPath, cause: &std::io::Error) -> Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     Host(PathBuf),
-    Sandbox { sandbox: String, path: GuestPath },
+    Sandbox { sandbox: String, path: AskedPath },
 }
 
 impl Place {
@@ -260,33 +262,33 @@ impl Place {
             Some(_) | None => return Ok(Self::Host(text.into())),
         };
         let path = if path.is_empty() { OsStr::new(".") } else { path };
-        Ok(Self::Sandbox { sandbox, path: guest(path)? })
+        Ok(Self::Sandbox { sandbox, path: asked(path)? })
     }
 }
 
 /// `HOST[:GUEST]`, the file keeping its name in the work directory unless told otherwise.
-pub fn parse_input(text: &OsStr) -> Result<(PathBuf, GuestPath)> {
+pub fn parse_input(text: &OsStr) -> Result<(PathBuf, AskedPath)> {
     if !Path::new(text).exists()
         && let Some((host, path)) = split(text, |bytes| bytes.iter().rposition(|&byte| byte == b':'))
     {
-        return Ok((host.into(), guest(path)?));
+        return Ok((host.into(), asked(path)?));
     }
     let host = PathBuf::from(text);
     let name = last_name(&host)?;
-    Ok((host, guest(&name)?))
+    Ok((host, asked(&name)?))
 }
 
 /// `GUEST[:HOST]`, into the current directory unless told otherwise.
-pub fn parse_output(text: &OsStr) -> Result<(GuestPath, PathBuf)> {
+pub fn parse_output(text: &OsStr) -> Result<(AskedPath, PathBuf)> {
     match split(text, |bytes| bytes.iter().position(|&byte| byte == b':')) {
-        Some((path, host)) if !host.is_empty() => Ok((guest(path)?, host.into())),
-        Some((path, _)) => Ok((guest(path)?, ".".into())),
-        None => Ok((guest(text)?, ".".into())),
+        Some((path, host)) if !host.is_empty() => Ok((asked(path)?, host.into())),
+        Some((path, _)) => Ok((asked(path)?, ".".into())),
+        None => Ok((asked(text)?, ".".into())),
     }
 }
 
-fn guest(path: &OsStr) -> Result<GuestPath> {
-    GuestPath::resolve(&GuestPath::workspace(), path.as_bytes())
+fn asked(path: &OsStr) -> Result<AskedPath> {
+    AskedPath::new(path.as_bytes())
 }
 
 fn split(text: &OsStr, at: impl Fn(&[u8]) -> Option<usize>) -> Option<(&OsStr, &OsStr)> {
@@ -299,27 +301,27 @@ fn split(text: &OsStr, at: impl Fn(&[u8]) -> Option<usize>) -> Option<(&OsStr, &
 mod tests {
     use super::*;
 
-    fn guest(text: &str) -> GuestPath {
+    fn asked(text: &str) -> AskedPath {
         text.parse().unwrap()
     }
 
     #[test]
     fn places_are_told_apart_by_the_colon() {
         let parse = |text: &str| Place::parse(text.as_ref()).unwrap();
-        let inside = |sandbox: &str, path| Place::Sandbox { sandbox: sandbox.into(), path: guest(path) };
+        let inside = |sandbox: &str, path| Place::Sandbox { sandbox: sandbox.into(), path: asked(path) };
         assert_eq!(parse("data.csv"), Place::Host("data.csv".into()));
         assert_eq!(parse("./a:b"), Place::Host("./a:b".into()));
-        assert_eq!(parse("lab:data.csv"), inside("lab", "/workspace/data.csv"));
+        assert_eq!(parse("lab:data.csv"), inside("lab", "data.csv"));
         assert_eq!(parse("lab:/etc/passwd"), inside("lab", "/etc/passwd"));
-        assert_eq!(parse("lab:"), inside("lab", "/workspace"));
+        assert_eq!(parse("lab:"), inside("lab", "."));
         assert!(Place::parse("lab:../x".as_ref()).is_err());
     }
 
     #[test]
     fn inputs_and_outputs_keep_their_names() {
-        assert_eq!(parse_input("a/b.csv".as_ref()).unwrap(), ("a/b.csv".into(), guest("/workspace/b.csv")));
-        assert_eq!(parse_input("a/b.csv:c/d".as_ref()).unwrap(), ("a/b.csv".into(), guest("/workspace/c/d")));
-        assert_eq!(parse_output("plot.png".as_ref()).unwrap(), (guest("/workspace/plot.png"), ".".into()));
-        assert_eq!(parse_output("/tmp/x:y".as_ref()).unwrap(), (guest("/tmp/x"), "y".into()));
+        assert_eq!(parse_input("a/b.csv".as_ref()).unwrap(), ("a/b.csv".into(), asked("b.csv")));
+        assert_eq!(parse_input("a/b.csv:c/d".as_ref()).unwrap(), ("a/b.csv".into(), asked("c/d")));
+        assert_eq!(parse_output("plot.png".as_ref()).unwrap(), (asked("plot.png"), ".".into()));
+        assert_eq!(parse_output("/tmp/x:y".as_ref()).unwrap(), (asked("/tmp/x"), "y".into()));
     }
 }

@@ -31,7 +31,10 @@ pub fn text(policy: &Policy, catalog: &Catalog) -> String {
             text::spoken(policy.longest_timeout)
         ));
     }
-    lines.push(format!("Files are in /workspace. {}", words::network(policy)));
+    lines.push(format!(
+        "Files are in the work directory: /workspace, or where the image says. {}",
+        words::network(policy)
+    ));
     lines.join("\n")
 }
 

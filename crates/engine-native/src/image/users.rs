@@ -12,7 +12,7 @@ use super::{HOME, USER_ID, USER_NAME};
 const LARGEST_TABLE: u64 = 1 << 20;
 
 /// Ids that every sandbox has. Beyond them there is nobody behind a number.
-const IDS: u32 = 0x1_0000;
+pub const IDS: u32 = 0x1_0000;
 
 /// The ids that programs run with, inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

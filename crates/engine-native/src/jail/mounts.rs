@@ -101,8 +101,13 @@ impl Jail {
                 Err(error) => return Err(error.into()),
             }
         }
-        if directory.owner == DirectoryOwner::User {
-            let (user, group) = (Uid::from_raw(self.plan.user.id), Gid::from_raw(self.plan.user.group));
+        let owner = match directory.owner {
+            DirectoryOwner::Root => None,
+            DirectoryOwner::User => Some(self.plan.user),
+            DirectoryOwner::Somebody(owner) => Some(owner),
+        };
+        if let Some(owner) = owner {
+            let (user, group) = (Uid::from_raw(owner.id), Gid::from_raw(owner.group));
             rustix::fs::chownat(scratch, &path, Some(user), Some(group), AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())

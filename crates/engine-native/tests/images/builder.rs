@@ -48,7 +48,7 @@ async fn try_builder(place: &Place, image: &str, change: impl FnOnce(&mut Sandbo
     let mut spec = SandboxSpec::new(Owner::local());
     spec.image = image.parse::<Image>()?;
     spec.role = Role::Builder;
-    spec.work_directory = GuestPath::root();
+    spec.work_directory = Some(GuestPath::root());
     change(&mut spec);
     let (engine, id) = (place.engine().await, SandboxId::random()?);
     engine.create(&id, &spec).await?;

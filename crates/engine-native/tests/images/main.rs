@@ -12,6 +12,7 @@ mod place;
 mod runs;
 mod saved;
 mod trees;
+mod work;
 
 use std::process::ExitCode;
 
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         kept::tests(),
         saved::tests(),
         killed::tests(),
+        work::tests(),
     ];
     let trials = groups.into_iter().flatten().map(|(name, test)| {
         let run = move || {

@@ -37,7 +37,7 @@ async fn programs_run_as_the_image_s_user(place: Place) {
     };
     place.image("app", vec![system(), files.finish()], run);
     let sandbox = place.sandbox("app").await;
-    assert_eq!(sandbox.says("id -u; id -g; id -un; pwd").await, "4242\n77\napp\n/workspace\n");
+    assert_eq!(sandbox.says("id -u; id -g; id -un; pwd").await, "4242\n77\napp\n/srv/app\n");
     assert_eq!(sandbox.says("echo $GREETING; echo $PATH; echo $USER").await, "hello there\n/opt/bin:/bin\napp\n");
     sandbox.says("touch /workspace/x /tmp/x /home/sandbox/x; stat -c %u /workspace/x >/dev/null").await;
     let home = sandbox.says("echo $HOME; touch $HOME/x").await;

@@ -14,13 +14,14 @@ use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::engine::{Capabilities, Engine, EngineSandbox, Files, Process, Usage};
+use crate::engine::{Capabilities, Engine, EngineSandbox, Files, Made, Process, Usage};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecLog, ExecRequest, OutputTarget};
 use crate::file::WriteOptions;
 use crate::id::{Owner, SandboxId};
-use crate::image::Image;
+use crate::image::{Image, ImageProgram};
 use crate::isolation::{IsolationReport, Layer, LayerReport, LayerState};
+use crate::path::GuestPath;
 use crate::spec::{Persistence, Role, SandboxSpec};
 use crate::tree::{Powers, SavedName, TreeName};
 
@@ -81,8 +82,11 @@ struct Fault {
 }
 
 impl FakeHost {
-    /// The one image that it has under a name.
+    /// An image that says nothing of itself.
     pub const IMAGE: &str = "fake:1";
+
+    /// One that works in `/app`, which its user may not write to, and runs `echo` with `hello` there.
+    pub const APP_IMAGE: &str = "fake:app";
 
     /// Files, directories and links that its images may hold.
     pub const MOST_IMAGE_ENTRIES: usize = 1000;
@@ -190,28 +194,40 @@ impl FakeEngine {
         Reach { shared: Arc::clone(&self.shared), engine: self.number, id: id.clone() }
     }
 
-    fn image(&self, spec: &SandboxSpec) -> Result<Node> {
+    /// Its files, and what it says of itself.
+    fn image(&self, spec: &SandboxSpec) -> Result<(Node, Made)> {
         let saved = |name: &SavedName| {
             let saved = self.shared.saved.lock().unwrap();
-            saved.get(&(spec.image_owner().clone(), name.clone())).map(|saved| saved.root.clone())
+            saved.get(&(spec.image_owner().clone(), name.clone())).map(|saved| (saved.root.clone(), saved.made.clone()))
         };
+        let plain =
+            || (Tree::image(), Made { work_directory: GuestPath::workspace(), program: ImageProgram::default() });
         let found = match &spec.image {
-            Image::Host => Some(Tree::image()),
-            Image::Directory(path) | Image::Archive(path) => path.exists().then(Tree::image),
-            Image::Named(name) => (name.as_str() == FakeHost::IMAGE).then(Tree::image),
+            Image::Host => Some(plain()),
+            Image::Directory(path) | Image::Archive(path) => path.exists().then(plain),
+            Image::Named(name) => match name.as_str() {
+                FakeHost::IMAGE => Some(plain()),
+                FakeHost::APP_IMAGE => {
+                    let program = ImageProgram::new(vec!["echo".to_owned()], vec!["hello".to_owned()]);
+                    Some((Tree::app_image(), Made { work_directory: "/app".parse()?, program }))
+                }
+                _ => None,
+            },
             Image::Saved(name) => saved(name),
         };
         found.ok_or_else(|| Error::not_found("there is no such image"))
     }
 
     /// Bring a sandbox about whose files are those of `root`.
-    fn insert(&self, id: &SandboxId, spec: &SandboxSpec, image: Node, root: Node) -> Result<()> {
+    fn insert(&self, id: &SandboxId, spec: &SandboxSpec, made: Made, image: Node, root: Node) -> Result<Made> {
         let mut spec = spec.clone();
+        let work_directory = spec.work_directory.take().unwrap_or(made.work_directory);
+        let made = Made { work_directory, ..made };
         // The tree is in memory, so it cannot hold more than that; an engine may enforce less than it was asked to.
         spec.limits.disk = spec.limits.disk.min(spec.limits.memory);
         let mut tree = Tree::new(root, spec.limits.disk.bytes(), image.size());
         match spec.role {
-            Role::Guest => tree.furnish(),
+            Role::Guest => tree.furnish(&made.work_directory),
             Role::Builder => {}
         }
         for attachment in &spec.attachments {
@@ -226,6 +242,7 @@ impl FakeEngine {
             tree: Mutex::new(tree),
             checkpoints: Mutex::default(),
             spec,
+            made: made.clone(),
             engine: self.number,
             gone: watch::Sender::new(false),
             deadline,
@@ -260,7 +277,7 @@ impl FakeEngine {
                 shared.remove(&id);
             }
         });
-        Ok(())
+        Ok(made)
     }
 }
 
@@ -270,10 +287,10 @@ impl Engine for FakeEngine {
         Ok(Capabilities { name: "fake", persistence: true, terminal: false, usage: true, network: true })
     }
 
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
         self.shared.enter(Operation::Create).await?;
-        let image = self.image(spec)?;
-        self.insert(id, spec, image.clone(), image)
+        let (image, made) = self.image(spec)?;
+        self.insert(id, spec, made, image.clone(), image)
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<()> {

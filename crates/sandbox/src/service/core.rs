@@ -22,6 +22,7 @@ use crate::engine::{Capabilities, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventKind, StopReason};
 use crate::id::{Owner, SandboxId, SandboxName};
+use crate::image::ImageProgram;
 use crate::spec::{Persistence, SandboxSpec};
 
 pub(super) struct Core {
@@ -151,12 +152,13 @@ impl Core {
             created: now,
             total_until: Expiry::new(spec.lifetime, now).total_until,
             spec,
+            program: ImageProgram::default(),
         }
     }
 
     pub fn adopt(&self, record: &Record) {
         let expiry = record.expiry(&self.clock, self.ledger.lease(&record.id).last_used());
-        if self.registry.adopt(&record.id, &record.spec, record.created_at, expiry) {
+        if self.registry.adopt(record, expiry) {
             self.emit(&record.spec.owner, &record.id, EventKind::Adopted);
             self.poke.notify_one();
         }

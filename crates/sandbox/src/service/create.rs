@@ -14,9 +14,10 @@ use super::ledger::{Record, RecordLock, RecordState};
 use super::lifecycle::State;
 use super::quota::Elsewhere;
 use super::registry::{FIRST_ENGINE_DEADLINE, name_taken};
+use crate::engine::Made;
 use crate::error::{Error, Result};
 use crate::event::{EventKind, StopReason};
-use crate::id::SandboxId;
+use crate::id::{Owner, SandboxId};
 use crate::network::Network;
 use crate::spec::{Persistence, SandboxSpec};
 use crate::tree::Snapshots;
@@ -79,18 +80,13 @@ impl Core {
                 Err(Error::unavailable("the sandbox was stopped while it was being created"))
             }
         };
-        if let Err(error) = made {
-            self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
-            if let Some((_, lock)) = record
-                && let Err(error) = self.ledger.remove(id, lock).await
-            {
-                tracing::warn!(%id, ?error, "the record of a sandbox that was not made stays until the next sweep");
-            }
-            return Err(error);
-        }
-        let state = self.registry.made(id, self.clock.now())?;
+        let made = match made {
+            Ok(made) => made,
+            Err(error) => return Err(self.not_made(owner, id, error, record).await),
+        };
+        let state = self.registry.made(id, made.clone(), self.clock.now())?;
         reservation.keep();
-        if let Err(error) = self.write_down(id, record, log).await {
+        if let Err(error) = self.write_down(id, made, record, log).await {
             self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
             let _ = self.end(id, StopReason::Abandoned).await;
             return Err(error);
@@ -112,13 +108,32 @@ impl Core {
         Ok(info)
     }
 
-    async fn bring_about(&self, id: &SandboxId, spec: &SandboxSpec, origin: &Origin) -> Result<()> {
+    /// Of one that could not be made nothing stays behind.
+    async fn not_made(
+        &self,
+        owner: &Owner,
+        id: &SandboxId,
+        error: Error,
+        record: Option<(Record, RecordLock)>,
+    ) -> Error {
+        self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
+        if let Some((_, lock)) = record
+            && let Err(error) = self.ledger.remove(id, lock).await
+        {
+            tracing::warn!(%id, ?error, "the record of a sandbox that was not made stays until the next sweep");
+        }
+        error
+    }
+
+    async fn bring_about(&self, id: &SandboxId, spec: &SandboxSpec, origin: &Origin) -> Result<Made> {
         match origin {
             Origin::Image => self.engine.create(id, spec).await,
             Origin::Fork { snapshots, source } => match snapshots.fork(&source.id, id, spec).await {
                 Ok(()) => {
                     self.emit(&source.owner, &source.id, EventKind::Forked { into: id.clone() });
-                    Ok(())
+                    let SandboxInfo { work_directory, program, .. } =
+                        self.registry.info(&source.owner, &source.id, &self.clock)?;
+                    Ok(Made { work_directory, program })
                 }
                 Err(error) => Err(source.explain(error).await),
             },
@@ -194,12 +209,20 @@ impl Core {
     }
 
     /// What the engine enforces may be tighter than what was asked; what is shown later must be what is in force.
-    async fn write_down(&self, id: &SandboxId, record: Option<(Record, RecordLock)>, log: Log) -> Result<()> {
+    async fn write_down(
+        &self,
+        id: &SandboxId,
+        made: Made,
+        record: Option<(Record, RecordLock)>,
+        log: Log,
+    ) -> Result<()> {
         let limits = self.engine.isolation(id).await?.limits;
         self.registry.set_limits(id, limits);
         match record {
             Some((mut record, lock)) => {
                 record.spec.limits = limits;
+                record.spec.work_directory = Some(made.work_directory);
+                record.program = made.program;
                 self.ledger.history(id).make(&log)?;
                 self.make_durable(record, lock).await
             }

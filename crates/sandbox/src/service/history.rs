@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::exec::ExecStatus;
 use crate::history::{Deed, History, HistoryEntry, KnownEnvironment};
 use crate::id::{Owner, SandboxId};
+use crate::path::GuestPath;
 use crate::spec::{Environment, Persistence, SandboxSpec};
 use crate::tree::Checkpoint;
 
@@ -154,7 +155,7 @@ impl Log {
             image: spec.image.clone(),
             attachments: spec.attachments.clone(),
             environment: KnownEnvironment::new(&spec.environment, &self.withheld),
-            work_directory: spec.work_directory.clone(),
+            work_directory: spec.work_directory.clone().unwrap_or_else(GuestPath::workspace),
             entries: self.entries(),
             dropped: self.dropped,
         }

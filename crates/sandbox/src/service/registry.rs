@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use super::SandboxInfo;
 use super::clock::{Clock, Moment};
 use super::expiry::Expiry;
 use super::history::{Line, Log};
+use super::ledger::Record;
 use super::lifecycle::{Happening, Refusal, State};
 use super::quota::{Elsewhere, Holdings, Quota};
+use crate::engine::Made;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::StopReason;
 use crate::exec::ExecRequest;
@@ -82,24 +84,27 @@ impl Registry {
     }
 
     /// Take over a live sandbox that another process made. Whether it was new to us.
-    pub fn adopt(&self, id: &SandboxId, spec: &SandboxSpec, created_at: SystemTime, expiry: Expiry) -> bool {
+    pub fn adopt(&self, record: &Record, expiry: Expiry) -> bool {
         let mut map = self.lock();
-        if map.closed || map.entries.contains_key(id) {
+        if map.closed || map.entries.contains_key(&record.id) {
             return false;
         }
-        let mut entry = Entry::new(spec.clone(), State::Live, expiry.last_used);
-        entry.created_at = created_at;
+        let mut entry = Entry::new(record.spec.clone(), State::Live, expiry.last_used);
+        entry.program = record.program.clone();
+        entry.created_at = record.created_at;
         entry.expiry = expiry;
-        map.insert(id.clone(), entry);
+        map.insert(record.id.clone(), entry);
         true
     }
 
     /// The engine has made it. `Stopping` means that its end was decided meanwhile, and the caller must destroy it.
-    pub fn made(&self, id: &SandboxId, now: Moment) -> Result<State> {
+    pub fn made(&self, id: &SandboxId, made: Made, now: Moment) -> Result<State> {
         let mut map = self.lock();
         let state = map.happen(id, Happening::Made)?;
         if let Some(entry) = map.entries.get_mut(id) {
             entry.start_clock(now);
+            entry.spec.work_directory = Some(made.work_directory);
+            entry.program = made.program;
         }
         Ok(state)
     }

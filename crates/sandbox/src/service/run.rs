@@ -23,7 +23,7 @@ use crate::id::{Owner, SandboxId};
 use crate::image::Image;
 use crate::output::OutputCaps;
 use crate::path::GuestPath;
-use crate::runner::{ImageRunner, RunCode, Step};
+use crate::runner::{ImageRunner, Plan, RunCode, Step};
 
 impl Core {
     pub(super) async fn exec(
@@ -122,7 +122,7 @@ impl Core {
         let deadline = Instant::now() + run.timeout;
         let runner = self.settings.runners.find(&run.language)?;
         self.locate(owner, id)?;
-        // Where the code lies does not follow where it runs: only the sandbox's own directory is sure to be writable.
+        // Where the code lies does not follow where it runs: of those two the sandbox's own directory is more often writable.
         let info = self.registry.info(owner, id, &self.clock)?;
         let deed = Deed::Code {
             language: runner.name.clone(),
@@ -139,6 +139,27 @@ impl Core {
             return Ok((execution, Tidy { core: Arc::clone(self), id: id.clone(), leftover: None }));
         }
         let plan = runner.plan(run, &info.work_directory)?;
+        let lies_there = info.work_directory.contains(&plan.file);
+        let mut unwanted = pin!(unwanted);
+        match self.start_planned(&info, plan, deadline, deed.clone(), unwanted.as_mut()).await {
+            // An image's own directory may be read-only for its user, who can run programs in it all the same.
+            Err(error) if error.kind() == ErrorKind::Denied && lies_there => {
+                let plan = runner.plan(run, &GuestPath::scratch())?;
+                self.start_planned(&info, plan, deadline, deed, unwanted).await
+            }
+            started => started,
+        }
+    }
+
+    async fn start_planned(
+        self: &Arc<Self>,
+        info: &SandboxInfo,
+        plan: Plan,
+        deadline: Instant,
+        deed: Deed,
+        unwanted: impl Future<Output = ()>,
+    ) -> Result<(Execution, Tidy)> {
+        let (owner, id) = (&info.owner, &info.id);
         let script = match &plan.build {
             None if !plan.makes_directory => Script::new(&plan.file, &plan.code),
             None | Some(_) => None,
@@ -150,7 +171,7 @@ impl Core {
         let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: Some(plan.leftover.clone()) };
         if let Some(build) = &plan.build {
             let started_ns = now_ns();
-            let building = self.start_first(&info, build, None, deadline, Remembered::Not).await?;
+            let building = self.start_first(info, build, None, deadline, Remembered::Not).await?;
             let control = building.control.clone();
             let mut capturing = pin!(building.capture(OutputCaps::default()));
             let captured = tokio::select! {
@@ -167,7 +188,7 @@ impl Core {
                 return Ok((Execution::ended(&captured), tidy));
             }
         }
-        let execution = self.start_first(&info, &plan.run, script, deadline, Remembered::As(Box::new(deed))).await?;
+        let execution = self.start_first(info, &plan.run, script, deadline, Remembered::As(Box::new(deed))).await?;
         Ok((execution, tidy))
     }
 

@@ -3,6 +3,7 @@
 mod expiry;
 mod fairness;
 mod history;
+mod images;
 mod jobs;
 mod languages;
 mod life;

@@ -41,7 +41,7 @@ async fn it_outlives_its_maker_with_all_it_was_given() {
     let maker = world.process().await;
     let mut spec = persistent("lab");
     spec.environment.insert("TOKEN", "secret \"quoted\"").unwrap();
-    spec.work_directory = "/tmp".parse().unwrap();
+    spec.work_directory = Some("/tmp".parse().unwrap());
     spec.limits.processes = 77;
     let made = create(&maker, spec).await;
     drop(maker);

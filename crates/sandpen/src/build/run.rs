@@ -72,7 +72,7 @@ impl Executor<'_> {
             limits: settings.limits,
             network: settings.network.clone(),
             secrets: settings.secrets.iter().cloned().collect(),
-            work_directory: GuestPath::root(),
+            work_directory: Some(GuestPath::root()),
             role: Role::Builder,
             ..SandboxSpec::new(sandboxes.owner.clone())
         };

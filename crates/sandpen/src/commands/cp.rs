@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use sandbox::{Error, GuestPath, Owner, Result};
+use sandbox::{AskedPath, Error, Owner, Result};
 
 use crate::cli::examples;
 use crate::commands::find;
@@ -16,11 +16,11 @@ use crate::{output, wiring};
 
 /// Copy files and directories into or out of a sandbox
 ///
-/// A path in a sandbox is written ID:PATH; one that does not start with / begins in /workspace.
+/// A path in a sandbox is written ID:PATH; one that does not start with / begins in its work directory.
 #[derive(Args, Debug)]
 #[command(after_help = examples(&[
-    ("sandpen cp data.csv lab:", "a file into /workspace"),
-    ("sandpen cp src lab:/workspace/app", "a directory under another name"),
+    ("sandpen cp data.csv lab:", "a file into its work directory"),
+    ("sandpen cp src lab:/tmp/app", "a directory under another name"),
     ("sandpen cp lab:plot.png .", "a file out"),
 ]))]
 pub struct Arguments {
@@ -35,8 +35,8 @@ pub struct Arguments {
 
 /// A copy that can be done: exactly one end is in a sandbox.
 enum Route {
-    In { host: PathBuf, guest: GuestPath },
-    Out { guest: GuestPath, host: PathBuf },
+    In { host: PathBuf, guest: AskedPath },
+    Out { guest: AskedPath, host: PathBuf },
 }
 
 /// The sandbox's id or name, and the way.
@@ -62,8 +62,10 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         let files = service.files(&owner, &sandbox.id)?;
         let copying = async {
             match &route {
-                Route::In { host, guest } => copy_in(&*files, host, guest).await,
-                Route::Out { guest, host } => copy_out(&*files, guest, host, sandbox.limits.into()).await,
+                Route::In { host, guest } => copy_in(&*files, host, &guest.below(&sandbox.work_directory)?).await,
+                Route::Out { guest, host } => {
+                    copy_out(&*files, &guest.below(&sandbox.work_directory)?, host, sandbox.limits.into()).await
+                }
             }
         };
         let copied = match signals.unless_ended(copying).await {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use sandbox::{
-    Checkpoint, Error, ErrorKind, ExecRequest, GuestPath, OnDisconnect, OutputCaps, OutputTarget, Owner, Result,
+    AskedPath, Checkpoint, Error, ErrorKind, ExecRequest, OnDisconnect, OutputCaps, OutputTarget, Owner, Result,
 };
 
 use crate::attach::{self, CutShort, Input, Screen};
@@ -49,7 +49,7 @@ pub struct Arguments {
     #[arg(long)]
     checkpoint: bool,
 
-    /// The directory to start in [default: /workspace]
+    /// The directory to start in [default: the sandbox's work directory]
     #[arg(long, short, value_name = "PATH")]
     workdir: Option<String>,
 
@@ -92,11 +92,10 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         return Err(Error::invalid_input("a sandbox keeps the network that it was made with")
             .with_hint("make one that has it: sandpen create --network HOSTS"));
     }
-    let work_directory = arguments.workdir.as_deref().map(str::parse::<GuestPath>).transpose()?;
+    let work_directory = arguments.workdir.as_deref().map(str::parse::<AskedPath>).transpose()?;
     let screen = arguments.screen();
     let mut request = ExecRequest::new(arguments.argv.clone(), config.sandbox.timeout(screen))?;
     request.environment = config.sandbox.environment()?;
-    request.work_directory = work_directory;
     request.terminal = (screen == Screen::Terminal).then(terminal::size);
     if arguments.detach {
         request.timeout = config.sandbox.timeout(Screen::Terminal);
@@ -108,6 +107,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         let mut signals = Signals::listen()?;
         let owner = Owner::local();
         let sandbox = find(&service, &owner, &arguments.sandbox).await?;
+        request.work_directory = work_directory.map(|path| path.below(&sandbox.work_directory)).transpose()?;
         let checkpoint = match arguments.checkpoint {
             true => Some(service.checkpoint(&owner, &sandbox.id).await?),
             false => None,

@@ -140,7 +140,7 @@ fn whole_seconds(duration: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::{GuestPath, Image, Lifetime, Limits, State};
+    use sandbox::{GuestPath, Image, ImageProgram, Lifetime, Limits, State};
 
     use super::*;
 
@@ -160,6 +160,7 @@ mod tests {
             limits: Limits::default(),
             network: "pypi.org,files.pythonhosted.org".parse().unwrap(),
             work_directory: GuestPath::workspace(),
+            program: ImageProgram::default(),
             running: 0,
         };
         let text = table(&[(sandbox.clone(), Some(3 << 20))], now).render();

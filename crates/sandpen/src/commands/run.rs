@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use sandbox::{
-    Environment, ErrorKind, Execution, Files, GuestPath, Image, OutputCaps, Owner, PackageLanguage, Prepared, Result,
+    AskedPath, Environment, ErrorKind, Execution, Files, Image, OutputCaps, Owner, PackageLanguage, Prepared, Result,
     RunCode, SandboxInfo, SandboxService, SandboxSpec,
 };
 
@@ -127,8 +127,8 @@ struct Run<'a> {
     service: SandboxService,
     owner: Owner,
     environment: Environment,
-    inputs: Vec<(PathBuf, GuestPath)>,
-    outputs: Vec<(GuestPath, PathBuf)>,
+    inputs: Vec<(PathBuf, AskedPath)>,
+    outputs: Vec<(AskedPath, PathBuf)>,
 }
 
 impl Run<'_> {
@@ -201,7 +201,7 @@ impl Run<'_> {
         if !self.inputs.is_empty() {
             let files = self.files(&sandbox)?;
             for (host, guest) in &self.inputs {
-                transfer::copy_in(&*files, host, guest).await?;
+                transfer::copy_in(&*files, host, &guest.below(&sandbox.work_directory)?).await?;
             }
         }
         Ok(sandbox)
@@ -242,7 +242,8 @@ impl Run<'_> {
     async fn collect(&self, sandbox: &SandboxInfo) -> Result<()> {
         let files = self.files(sandbox)?;
         for (guest, host) in &self.outputs {
-            let copied = transfer::copy_out(&*files, guest, host, sandbox.limits.into()).await?;
+            let guest = guest.below(&sandbox.work_directory)?;
+            let copied = transfer::copy_out(&*files, &guest, host, sandbox.limits.into()).await?;
             if copied.skipped > 0 {
                 output::note(&format!("{} special files in {guest} were not copied", copied.skipped), None);
             }

@@ -72,8 +72,8 @@ impl Base {
             Ok((saved, tree))
         })
         .await?;
-        let work_directory = tree.get(inner(&history.work_directory));
-        let user = work_directory.filter(|facts| facts.kind == Kind::Directory);
+        // Whoever works elsewhere has it too, and elsewhere may belong to somebody else.
+        let user = tree.get(inner(&GuestPath::workspace())).filter(|facts| facts.kind == Kind::Directory);
         Ok(Self {
             from: reference.familiar(),
             digest: named.map(|named| named.index.unwrap_or(named.manifest.digest).qualified()),
@@ -93,6 +93,15 @@ impl Base {
     /// Where its user is at home, as far as sandboxes give one.
     pub fn home(&self) -> GuestPath {
         "/home/sandbox".parse().expect("it is a path")
+    }
+
+    /// Where the code of a run was, which is the work directory if its user may write there.
+    pub fn code_directory(&self, work_directory: &GuestPath) -> GuestPath {
+        let found = self.tree.get(inner(work_directory)).filter(|facts| facts.kind == Kind::Directory);
+        match found {
+            Some(facts) if (facts.user, facts.group) == self.user => work_directory.clone(),
+            Some(_) | None => GuestPath::scratch(),
+        }
     }
 
     pub fn is_sandbox_user(&self) -> bool {

@@ -90,8 +90,8 @@ fn text(
 /// The directories that every sandbox has, as this one has them.
 fn skeleton(draft: &Draft) -> BTreeSet<GuestPath> {
     let mut wanted = BTreeSet::new();
-    let tmp: GuestPath = "/tmp".parse().expect("it is a path");
-    for path in [draft.history.work_directory.clone(), draft.base.home(), tmp] {
+    let given = [GuestPath::workspace(), draft.base.home(), GuestPath::scratch()];
+    for path in given.into_iter().chain([draft.history.work_directory.clone()]) {
         let mut path = Some(path);
         while let Some(one) = path.filter(|path| !path.is_root()) {
             path = one.parent();
@@ -222,12 +222,12 @@ impl Rendering<'_> {
 
     /// The code as a file, where its runner would have put it, and the commands that its runner starts.
     fn code(&mut self, number: usize, run: &Run, language: &str, code: &[u8], arguments: &[String]) -> Result<()> {
-        let Draft { history, runners, .. } = self.draft;
+        let Draft { base, history, runners, .. } = self.draft;
         let runner = runners.find(language)?;
         let mut asked = RunCode::new(language, code, Duration::from_secs(1));
         asked.arguments = arguments.to_vec();
         asked.environment = run.environment.values.clone();
-        let plan = runner.plan(&asked, &history.work_directory)?;
+        let plan = runner.plan(&asked, &base.code_directory(&history.work_directory))?;
         // A name that is the same whenever this is written.
         let chance = token(&plan.leftover);
         let fixed = |text: &str| match &chance {

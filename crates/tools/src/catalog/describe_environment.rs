@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use sandbox::{ErrorKind, IsolationReport, LayerState, Limits, Network, Result, SandboxSpec};
+use sandbox::{ErrorKind, IsolationReport, LayerState, Limits, Network, Result, SandboxInfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -117,9 +117,9 @@ pub fn tool() -> Tool {
 
 async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment>> {
     image::provide(&call, &call.policy.image).await?;
-    let (allowed, isolation) = look(&call, arguments.sandbox_id.as_deref()).await?;
+    let (SandboxInfo { network: allowed, work_directory, .. }, isolation) =
+        look(&call, arguments.sandbox_id.as_deref()).await?;
     let languages = call.service.languages(&call.owner, &call.policy.image).await?;
-    let work_directory = SandboxSpec::new(call.owner.clone()).work_directory;
     // An engine that saves nothing has nothing saved.
     let saved = match call.service.saved(&call.owner).await {
         Ok(saved) => saved,
@@ -158,16 +158,16 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
 }
 
 /// Of the sandbox that is named; otherwise of one that is made to be looked at.
-async fn look(call: &Call, sandbox_id: Option<&str>) -> Result<(Network, IsolationReport)> {
+async fn look(call: &Call, sandbox_id: Option<&str>) -> Result<(SandboxInfo, IsolationReport)> {
     if let Some(id) = sandbox_id {
         let sandbox = target::sandbox(call, id).await?;
         let report = call.service.isolation(&call.owner, &sandbox.id).await?;
-        return Ok((sandbox.network, report));
+        return Ok((sandbox, report));
     }
     let sandbox = call.service.create(&call.owner, call.policy.spec(&call.owner, Asked::default())?).await?;
     let report = call.service.isolation(&call.owner, &sandbox.id).await;
     call.service.stop(&call.owner, &sandbox.id).await?;
-    Ok((sandbox.network, report?))
+    Ok((sandbox, report?))
 }
 
 fn network(policy: &Policy, allowed: &Network) -> NetworkObject {

@@ -118,10 +118,19 @@ async fn find(call: &Call, arguments: &Arguments) -> Result<(SandboxId, GuestPat
             Ok((sandbox.id, path))
         }
         Err(gone) => match arguments.sandbox_id.parse() {
-            Ok(id) if !call.service.kept_artifacts(&call.owner, &id).is_empty() => {
-                Ok((id, GuestPath::resolve(&GuestPath::workspace(), arguments.path.as_bytes())?))
+            Ok(id) => {
+                let kept = call.service.kept_artifacts(&call.owner, &id);
+                if kept.is_empty() {
+                    return Err(gone);
+                }
+                // Nobody remembers where it worked, but all that is kept was below that.
+                let path = GuestPath::resolve(&GuestPath::root(), arguments.path.as_bytes())?;
+                let is_relative = !arguments.path.starts_with('/');
+                let meant = kept.into_iter().map(|artifact| artifact.path);
+                let meant = meant.filter(|kept| is_relative && kept.as_bytes().ends_with(path.as_bytes()));
+                Ok((id, meant.min_by_key(|kept| kept.as_bytes().len()).unwrap_or(path)))
             }
-            Ok(_) | Err(_) => Err(gone),
+            Err(_) => Err(gone),
         },
     }
 }

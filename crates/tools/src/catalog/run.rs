@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sandbox::service::Job;
-use sandbox::{Error, GuestPath, JobPlace, JobRequest, Network, Result, SandboxInfo};
+use sandbox::{Error, JobPlace, JobRequest, Network, Result, SandboxInfo};
 use tokio::time::Instant;
 
 use super::target;
@@ -43,8 +43,8 @@ pub fn timeout(call: &Call, background: bool, timeout_s: Option<f64>) -> Result<
     }
 }
 
-/// The sandbox that is named, or a fresh one that ends with the run; and its work directory.
-pub async fn place(call: &Call, sandbox_id: Option<&str>, asked: Asked<'_>) -> Result<(JobPlace, GuestPath)> {
+/// The sandbox that is named, or a fresh one that ends with the run.
+pub async fn place(call: &Call, sandbox_id: Option<&str>, asked: Asked<'_>) -> Result<JobPlace> {
     if let Some(id) = sandbox_id {
         let sandbox = target::sandbox(call, id).await?;
         // Somebody else may have made it, by the command line or through another server, with more than may be had here.
@@ -59,20 +59,19 @@ pub async fn place(call: &Call, sandbox_id: Option<&str>, asked: Asked<'_>) -> R
         {
             return Err(other_image(&sandbox));
         }
-        return Ok((JobPlace::Existing(sandbox.id), sandbox.work_directory));
+        return Ok(JobPlace::Existing(sandbox.id));
     }
     fresh(call, asked, None).await
 }
 
 /// A fresh sandbox that ends with the run; code in a language may have an image of its own.
-pub async fn fresh(call: &Call, asked: Asked<'_>, language: Option<&str>) -> Result<(JobPlace, GuestPath)> {
+pub async fn fresh(call: &Call, asked: Asked<'_>, language: Option<&str>) -> Result<JobPlace> {
     let mut spec = call.policy.spec(&call.owner, asked)?;
     if let (Some(language), None) = (language, asked.image) {
         spec.image = call.service.image_for(language, spec.image).await?;
     }
     image::provide(call, &spec.image).await?;
-    let work_directory = spec.work_directory.clone();
-    Ok((JobPlace::Fresh(Box::new(spec)), work_directory))
+    Ok(JobPlace::Fresh(Box::new(spec)))
 }
 
 fn other_network(sandbox: &SandboxInfo, asked: &Network) -> Error {

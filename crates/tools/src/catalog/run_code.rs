@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{Error, GuestPath, JobFile, JobPlace, JobRequest, JobWork, PackageLanguage, Result, RunCode};
+use sandbox::{Error, JobFile, JobPlace, JobRequest, JobWork, PackageLanguage, Result, RunCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -78,9 +78,8 @@ pub struct FileArgument {
 }
 
 impl FileArgument {
-    pub fn into_file(self, work_directory: &GuestPath) -> Result<JobFile> {
-        let path = GuestPath::resolve(work_directory, self.path.as_bytes())?;
-        Ok(JobFile { path, contents: self.encoding.decode(self.content)? })
+    pub fn into_file(self) -> Result<JobFile> {
+        Ok(JobFile { path: self.path.parse()?, contents: self.encoding.decode(self.content)? })
     }
 }
 
@@ -117,7 +116,7 @@ async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>>
     let language = &call.service.runners().find(&arguments.language)?.name;
     let usual = PackageLanguage::usual(language, &arguments.packages)?;
     let wanted = packages::asked(&call.policy, usual, &arguments.packages)?;
-    let (mut place, work_directory) = match arguments.sandbox_id.as_deref() {
+    let mut place = match arguments.sandbox_id.as_deref() {
         None => run::fresh(&call, asked, Some(language)).await?,
         sandbox_id => run::place(&call, sandbox_id, asked).await?,
     };
@@ -129,19 +128,18 @@ async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>>
         installed = packages::attach(&prepared, spec)?;
         prepared.iter().try_for_each(|prepared| prepared.join(&mut variables))?;
     }
-    let resolve = |path: &String| GuestPath::resolve(&work_directory, path.as_bytes());
     let code = RunCode {
         arguments: arguments.args,
         environment: variables,
-        work_directory: arguments.cwd.as_ref().map(resolve).transpose()?,
         ..RunCode::new(
             arguments.language,
             arguments.code,
             run::timeout(&call, arguments.background, arguments.timeout_s)?,
         )
     };
-    let files = arguments.files.into_iter().map(|file| file.into_file(&work_directory)).collect::<Result<_>>()?;
+    let files = arguments.files.into_iter().map(FileArgument::into_file).collect::<Result<_>>()?;
     let request = JobRequest {
+        work_directory: arguments.cwd.as_deref().map(str::parse).transpose()?,
         files,
         stdin: arguments.stdin.into_bytes(),
         checkpoint: arguments.checkpoint,

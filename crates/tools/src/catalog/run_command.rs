@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{Error, ExecRequest, GuestPath, JobRequest, JobWork, Result};
+use sandbox::{Error, ExecRequest, JobRequest, JobWork, Result, RunProgram};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -21,10 +21,13 @@ use crate::words;
 #[serde(deny_unknown_fields)]
 struct Arguments {
     /// A command line for /bin/sh, for example "ls -l | head"; for Bash use run_code with language bash. Give this or
-    /// argv.
+    /// argv; with neither, the image's own program runs: its entry point with its command.
     command: Option<String>,
     /// A program and its arguments, passed on as they are, without a shell. Give this or command.
     argv: Option<Vec<String>>,
+    /// Run the image's entry point, with argv as its arguments. Default false: argv is the whole command.
+    #[serde(default)]
+    entrypoint: bool,
     /// Run in this sandbox, by id or name. Left out: in a fresh one that ends with the run.
     sandbox_id: Option<String>,
     /// The directory to run in, when not the work directory.
@@ -78,26 +81,34 @@ pub fn tool(policy: &Policy) -> Tool {
 async fn run_command(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
     let timeout = run::timeout(&call, arguments.background, arguments.timeout_s)?;
-    let mut command = match (&arguments.command, arguments.argv) {
-        (Some(line), None) => ExecRequest::shell(line, timeout)?,
-        (None, Some(argv)) => ExecRequest::new(argv, timeout)?,
-        (Some(_), Some(_)) | (None, None) => {
-            return Err(Error::invalid_input("run_command needs either command or argv")
+    let environment = environment(&arguments.env)?;
+    let command = |mut request: ExecRequest| {
+        request.environment = environment.clone();
+        JobWork::Command(request)
+    };
+    let work = match (&arguments.command, arguments.argv, arguments.entrypoint) {
+        (Some(line), None, false) => command(ExecRequest::shell(line, timeout)?),
+        (None, Some(argv), false) => command(ExecRequest::new(argv, timeout)?),
+        (None, arguments, _) => JobWork::Program(RunProgram { arguments, environment, timeout }),
+        (Some(_), Some(_), false) => {
+            return Err(Error::invalid_input("run_command takes either command or argv")
                 .with_hint("give a shell command line in command, or a program and its arguments in argv"));
+        }
+        (Some(_), _, true) => {
+            return Err(Error::invalid_input("an entry point takes arguments, not a command line")
+                .with_hint("give the arguments in argv, or leave entrypoint out"));
         }
     };
     let asked = Asked { image: arguments.image.as_deref(), network: arguments.network.as_ref() };
-    let (place, work_directory) = run::place(&call, arguments.sandbox_id.as_deref(), asked).await?;
-    let resolve = |path: &String| GuestPath::resolve(&work_directory, path.as_bytes());
-    command.environment = environment(&arguments.env)?;
-    command.work_directory = arguments.cwd.as_ref().map(resolve).transpose()?;
-    let files = arguments.files.into_iter().map(|file| file.into_file(&work_directory)).collect::<Result<_>>()?;
+    let place = run::place(&call, arguments.sandbox_id.as_deref(), asked).await?;
+    let files = arguments.files.into_iter().map(FileArgument::into_file).collect::<Result<_>>()?;
     let request = JobRequest {
+        work_directory: arguments.cwd.as_deref().map(str::parse).transpose()?,
         files,
         stdin: arguments.stdin.into_bytes(),
         checkpoint: arguments.checkpoint,
         key: arguments.idempotency_key.as_deref().map(str::parse).transpose()?,
-        ..JobRequest::new(place, JobWork::Command(command))
+        ..JobRequest::new(place, work)
     };
     run::run(call, request, waiting).await
 }

@@ -11,6 +11,7 @@ use super::difference::{Layer, changes, count, layer, take_out_fifos};
 use super::sandbox::FakeSandbox;
 use super::tree::{LastLink, Node};
 use super::{FakeEngine, FakeHost, Operation};
+use crate::engine::Made;
 use crate::error::{Error, Result};
 use crate::id::{Owner, SandboxId};
 use crate::path::GuestPath;
@@ -21,6 +22,7 @@ use crate::tree::{Changes, Checkpoint, Checkpoints, KeptTree, KeptTrees, SavedIm
 #[derive(Debug)]
 pub(super) struct Saved {
     pub told: SavedImage,
+    pub made: Made,
     pub root: Node,
 }
 
@@ -49,7 +51,7 @@ impl Snapshots for FakeEngine {
             left_out,
         };
         let key = (sandbox.spec.owner.clone(), name.clone());
-        self.shared.saved.lock().unwrap().insert(key, Saved { told: told.clone(), root });
+        self.shared.saved.lock().unwrap().insert(key, Saved { told: told.clone(), made: sandbox.made.clone(), root });
         Ok(told)
     }
 
@@ -68,7 +70,7 @@ impl Snapshots for FakeEngine {
         self.shared.enter(Operation::Fork).await?;
         let source = self.reach(id).sandbox()?;
         let root = source.tree.lock().unwrap().own();
-        self.insert(new, spec, source.image.clone(), root)
+        self.insert(new, spec, source.made.clone(), source.image.clone(), root).map(drop)
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
             return Err(Error::invalid_input("only builds may say who runs a command"));
         }
     };
-    let work_directory = request.work_directory.clone().unwrap_or_else(|| sandbox.spec.work_directory.clone());
+    let work_directory = request.work_directory.clone().unwrap_or_else(|| sandbox.made.work_directory.clone());
     let (stdin, stdin_inside) = tokio::io::duplex(PIPE_BYTES);
     let (stdout, stdout_inside) = tokio::io::duplex(PIPE_BYTES);
     let (stderr, stderr_inside) = tokio::io::duplex(PIPE_BYTES);

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::Shared;
 use super::network::Tried;
 use super::tree::{Node, Tree, Writer};
+use crate::engine::Made;
 use crate::error::{Error, Result};
 use crate::exec::ExecLog;
 use crate::id::SandboxId;
@@ -18,6 +19,7 @@ use crate::tree::Checkpoint;
 #[derive(Debug)]
 pub(super) struct FakeSandbox {
     pub spec: SandboxSpec,
+    pub made: Made,
     pub engine: u64,
     pub tree: Mutex<Tree>,
     /// All that its image has.

@@ -12,6 +12,9 @@ const MAX_LINKS: usize = 40;
 /// Where the sandbox's user may write; everything else belongs to the image.
 const WRITABLE: [&[u8]; 2] = [b"tmp", b"workspace"];
 
+/// What images have, and keep to themselves.
+const READ_ONLY: [&[u8]; 4] = [b"app", b"bin", b"etc", b"usr"];
+
 pub(super) type Names = Vec<Vec<u8>>;
 type Children = BTreeMap<Vec<u8>, Node>;
 
@@ -85,13 +88,15 @@ pub(super) struct Tree {
     pub writer: Writer,
     /// Where trees of others are seen, with their bytes, which are nobody's here.
     attached: Vec<(Names, u64)>,
+    /// The work directory, if it is the user's.
+    own: Option<Names>,
     /// Of the image, on nobody's disk either.
     image_bytes: u64,
 }
 
 impl Tree {
     pub fn new(root: Node, disk: u64, image_bytes: u64) -> Self {
-        Self { root, disk, writer: Writer::User, attached: Vec::new(), image_bytes }
+        Self { root, disk, writer: Writer::User, attached: Vec::new(), own: None, image_bytes }
     }
 
     /// What every image of the fake has.
@@ -107,12 +112,28 @@ impl Tree {
         tree.root
     }
 
-    /// The directories of our own that programs are used to.
-    pub fn furnish(&mut self) {
+    /// The same with a directory where nothing but its own programs may be.
+    pub fn app_image() -> Node {
+        let mut tree = Self::new(Self::image(), u64::MAX, 0);
+        tree.insert_unchecked(&[b"app".to_vec()], Node::directory());
+        tree.root
+    }
+
+    /// The directories of our own that programs are used to, and the one that they work in if the image has none.
+    pub fn furnish(&mut self, work_directory: &GuestPath) {
         for name in WRITABLE {
             let place = [name.to_vec()];
             if self.get(&place).is_none() {
                 self.insert_unchecked(&place, Node::directory());
+            }
+        }
+        let names: Names = work_directory.components().map(<[u8]>::to_vec).collect();
+        if names.first().is_some_and(|top| !READ_ONLY.contains(&top.as_slice())) {
+            self.own = Some(names.clone());
+        }
+        for end in 1..=names.len() {
+            if self.get(&names[..end]).is_none() {
+                self.insert_unchecked(&names[..end], Node::directory());
             }
         }
     }
@@ -226,7 +247,10 @@ impl Tree {
         let is_attached = self.attached.iter().any(|(at, _)| names.starts_with(at) || at.starts_with(names));
         let may = match self.writer {
             Writer::Root => !names.is_empty(),
-            Writer::User => names.len() > 1 && WRITABLE.contains(&names[0].as_slice()),
+            Writer::User => {
+                let is_own = self.own.as_ref().is_some_and(|own| names.starts_with(own) && names != own);
+                is_own || names.len() > 1 && WRITABLE.contains(&names[0].as_slice())
+            }
         };
         if may && !is_attached {
             return Ok(());

@@ -25,7 +25,7 @@ async fn builder(able: &Able) -> (Subject, SandboxSpec) {
     able.snapshots().save(&maker.id, &name).await.unwrap();
     maker.destroy().await;
     let image = Image::Saved(name);
-    let spec = SandboxSpec { image, role: Role::Builder, work_directory: GuestPath::root(), ..spec() };
+    let spec = SandboxSpec { image, role: Role::Builder, work_directory: Some(GuestPath::root()), ..spec() };
     (Subject::with(able.engine.clone(), spec.clone()).await, spec)
 }
 

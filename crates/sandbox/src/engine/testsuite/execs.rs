@@ -10,6 +10,8 @@ use crate::engine::{Engine, Process};
 use crate::error::ErrorKind;
 use crate::exec::{ExecRequest, ExecStatus, OnDisconnect, OutputTarget, Script, Signal};
 use crate::file::WriteOptions;
+use crate::id::SandboxId;
+use crate::spec::SandboxSpec;
 
 suite! { "execs", Nothing:
     exit_codes_are_passed_on,
@@ -21,6 +23,7 @@ suite! { "execs", Nothing:
     the_environment_is_built_from_nothing,
     environments_overlay,
     it_runs_where_it_is_told,
+    a_work_directory_that_is_not_there_is_made,
     a_missing_directory_is_said,
     a_missing_program_is_said,
     what_cannot_be_executed_is_said,
@@ -139,7 +142,7 @@ async fn environments_overlay(engine: Arc<dyn Engine>) {
 
 async fn it_runs_where_it_is_told(engine: Arc<dyn Engine>) {
     let mut wanted = spec();
-    wanted.work_directory = path("/tmp");
+    wanted.work_directory = Some(path("/tmp"));
     let elsewhere = Subject::with(Arc::clone(&engine), wanted).await;
     assert_eq!(elsewhere.says("pwd").await, "/tmp\n");
     elsewhere.destroy().await;
@@ -150,6 +153,19 @@ async fn it_runs_where_it_is_told(engine: Arc<dyn Engine>) {
     let mut request = shell("pwd");
     request.work_directory = Some(path("deep/er"));
     assert_eq!(sandbox.run(&request).await.text(), "/workspace/deep/er\n");
+    sandbox.destroy().await;
+}
+
+async fn a_work_directory_that_is_not_there_is_made(engine: Arc<dyn Engine>) {
+    let id = SandboxId::random().unwrap();
+    let wanted = SandboxSpec { work_directory: Some(path("/srv/made/here")), ..spec() };
+    let made = engine.create(&id, &wanted).await.unwrap();
+    assert_eq!(made.work_directory, path("/srv/made/here"));
+    let sandbox = Subject { files: engine.files(&id), engine, id };
+    assert_eq!(
+        sandbox.says("echo x > file; cat /srv/made/here/file; echo y > /workspace/file; pwd").await,
+        "x\n/srv/made/here\n"
+    );
     sandbox.destroy().await;
 }
 

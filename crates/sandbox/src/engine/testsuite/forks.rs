@@ -16,6 +16,7 @@ suite_of_powers! { "forks", Snapshots:
     a_sandbox_can_be_forked_many_times,
     a_fork_while_a_command_runs_has_its_files_and_no_command,
     a_fork_is_what_its_own_spec_says,
+    a_fork_works_where_its_source_does,
     a_fork_can_be_saved,
     one_that_is_gone_is_not_forked,
     a_fork_onto_one_that_exists_is_refused,
@@ -138,7 +139,7 @@ async fn a_fork_is_what_its_own_spec_says(able: Able) {
     source.says("mkdir /tmp/here").await;
     let mut second = SandboxSpec { owner: "suite-other".parse::<Owner>().unwrap(), ..spec() };
     second.environment.insert("WHICH", "branch").unwrap();
-    second.work_directory = "/tmp/here".parse().unwrap();
+    second.work_directory = Some("/tmp/here".parse().unwrap());
     second.limits.processes = 77;
     let branch = fork_as(&able, &source, &second).await;
     assert_eq!(branch.says("printenv WHICH; pwd").await, "branch\n/tmp/here\n");
@@ -147,6 +148,17 @@ async fn a_fork_is_what_its_own_spec_says(able: Able) {
     let owner = listed.iter().find(|sandbox| sandbox.id == branch.id).map(|sandbox| sandbox.owner.as_str().to_owned());
     assert_eq!(owner.as_deref(), Some("suite-other"));
     assert_eq!(source.says("printenv WHICH").await, "source\n");
+    source.destroy().await;
+    branch.destroy().await;
+}
+
+async fn a_fork_works_where_its_source_does(able: Able) {
+    let here = SandboxSpec { work_directory: Some("/srv/here".parse().unwrap()), ..spec() };
+    let source = Subject::with(able.engine.clone(), here).await;
+    source.says("echo 1 > one").await;
+    let branch = fork(&able, &source).await;
+    assert_eq!(branch.says("cat one; echo 2 > two; pwd").await, "1\n/srv/here\n");
+    assert_eq!(source.tree("/srv/here").await, ["/srv/here/one"]);
     source.destroy().await;
     branch.destroy().await;
 }

@@ -12,6 +12,7 @@ use crate::tree::SavedName;
 
 suite_of_powers! { "saves", Snapshots:
     a_saved_sandbox_is_an_image,
+    an_image_says_where_its_sandbox_worked,
     what_was_removed_stays_removed,
     a_save_is_of_its_moment,
     a_save_takes_the_place_of_one_with_its_name,
@@ -64,6 +65,23 @@ async fn a_saved_sandbox_is_an_image(able: Able) {
     assert_eq!(second.read("data/numbers").await, b"4", "what was saved can be changed by who could before");
     second.destroy().await;
     able.snapshots().forget(&owner, &lab).await.unwrap();
+}
+
+async fn an_image_says_where_its_sandbox_worked(able: Able) {
+    let (owner, lab) = (somebody(), name("lab"));
+    let here = SandboxSpec { work_directory: Some(path("/srv/here")), ..of(&owner) };
+    let first = Subject::with(able.engine.clone(), here).await;
+    first.says("echo 1 > one").await;
+    able.snapshots().save(&first.id, &lab).await.unwrap();
+    first.destroy().await;
+
+    let id = SandboxId::random().unwrap();
+    let made = able.engine.create(&id, &from(&owner, &lab)).await.unwrap();
+    assert_eq!(made.work_directory, path("/srv/here"));
+    let second = Subject { files: able.engine.files(&id), engine: able.engine.clone(), id };
+    assert_eq!(second.says("cat one; echo 2 > two; cat two; pwd").await, "1\n2\n/srv/here\n");
+    second.destroy().await;
+    assert!(able.snapshots().forget(&owner, &lab).await.unwrap());
 }
 
 async fn what_was_removed_stays_removed(able: Able) {

@@ -86,6 +86,7 @@ impl Core {
                 command.on_disconnect = OnDisconnect::Kill;
                 self.settings.quota.admit_timeout(command.timeout)?;
             }
+            JobWork::Program(program) => self.settings.quota.admit_timeout(program.timeout)?,
         }
         match &mut request.place {
             JobPlace::Existing(id) => self.locate(owner, id).map(drop),
@@ -116,6 +117,10 @@ impl Core {
                 [shell, flag, script] if flag == "-c" && shell.ends_with("sh") => script.clone(),
                 argv => argv.join(" "),
             },
+            JobWork::Program(program) => match &program.arguments {
+                Some(arguments) => format!("the image's program {}", arguments.join(" ")),
+                None => "the image's program".to_owned(),
+            },
         };
         let line = text.trim().lines().next().unwrap_or_default();
         let mut characters = line.chars().map(|character| if character.is_control() { ' ' } else { character });
@@ -127,8 +132,8 @@ impl Core {
     }
 
     async fn see_through(self: &Arc<Self>, job: &Shared, request: JobRequest) -> Result<JobResult> {
-        let JobRequest { place, work, files, stdin, key: _, checkpoint } = request;
-        let assignment = Assignment { work, files, stdin, checkpoint };
+        let JobRequest { place, work, work_directory, files, stdin, key: _, checkpoint } = request;
+        let assignment = Assignment { work, work_directory, files, stdin, checkpoint };
         match place {
             JobPlace::Existing(_) => match self.work_in_time(job, assignment).await? {
                 Worked::Ended(result) => Ok(result),
@@ -190,6 +195,7 @@ impl Core {
         let timeout = match &assignment.work {
             JobWork::Code(run) => run.timeout,
             JobWork::Command(command) => command.timeout,
+            JobWork::Program(program) => program.timeout,
         };
         let stopping = async {
             job.asked_to_stop().await;

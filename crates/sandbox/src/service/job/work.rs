@@ -11,10 +11,13 @@ use super::Shared;
 use super::look::look;
 use crate::artifact::{Artifact, Baseline, DOUBT};
 use crate::error::{Error, Result};
-use crate::exec::{ExecOutcome, ExecStatus, ExecUsage};
-use crate::job::{JobFile, JobResult, JobStream, JobWork};
+use crate::exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage};
+use crate::image::ImageProgram;
+use crate::job::{JobFile, JobResult, JobStream, JobWork, RunProgram};
 use crate::network::NetworkActivity;
-use crate::path::GuestPath;
+use crate::path::{AskedPath, GuestPath};
+use crate::runner::RunCode;
+use crate::service::SandboxInfo;
 use crate::service::core::Core;
 use crate::service::execution::Execution;
 use crate::service::files::HeldFiles;
@@ -28,6 +31,7 @@ const END_OF_INPUT: &[u8] = b"\x04";
 
 pub(super) struct Assignment {
     pub work: JobWork,
+    pub work_directory: Option<AskedPath>,
     pub files: Vec<JobFile>,
     pub stdin: Vec<u8>,
     pub checkpoint: bool,
@@ -54,11 +58,39 @@ pub(super) fn nothing_ran() -> JobResult {
     }
 }
 
+/// What is done, now that it is known where.
+enum Work {
+    Code(RunCode),
+    Command(ExecRequest),
+}
+
+impl Work {
+    fn new(work: JobWork, asked: Option<GuestPath>, program: &ImageProgram) -> Result<Self> {
+        match work {
+            JobWork::Code(mut run) => {
+                run.work_directory = asked.or(run.work_directory);
+                Ok(Self::Code(run))
+            }
+            JobWork::Command(mut command) => {
+                command.work_directory = asked.or(command.work_directory);
+                Ok(Self::Command(command))
+            }
+            JobWork::Program(RunProgram { arguments, environment, timeout }) => {
+                let mut command = ExecRequest::new(program.argv(arguments.as_deref())?, timeout)?;
+                (command.work_directory, command.environment) = (asked, environment);
+                Ok(Self::Command(command))
+            }
+        }
+    }
+}
+
 impl Core {
     pub(super) async fn work(self: &Arc<Self>, job: &Shared, assignment: Assignment) -> Result<Worked> {
-        let Assignment { work, files, stdin, checkpoint } = assignment;
+        let Assignment { work, work_directory, files, stdin, checkpoint } = assignment;
         let (owner, id) = (&job.owner, &job.sandbox);
-        let directory = self.registry.info(owner, id, &self.clock)?.work_directory;
+        let SandboxInfo { work_directory: directory, program, .. } = self.registry.info(owner, id, &self.clock)?;
+        let asked = work_directory.map(|path| path.below(&directory)).transpose()?;
+        let work = Work::new(work, asked, &program)?;
         let missing_layers = match self.engine.isolation(id).await {
             Ok(report) => report.missing(),
             Err(error) => return Err(self.explain(id, error).await),
@@ -72,10 +104,11 @@ impl Core {
         let is_doubtful = used || !files.is_empty();
         let held = HeldFiles::new(self, owner, id);
         for JobFile { path, contents } in &files {
+            let path = path.below(&directory)?;
             tokio::select! {
                 biased;
                 () = job.asked_to_stop() => return Ok(Worked::Ended(result)),
-                written = write_whole(&held, path, contents, true) => written?,
+                written = write_whole(&held, &path, contents, true) => written?,
             }
         }
         drop(files);
@@ -86,15 +119,15 @@ impl Core {
 
         let baseline = Baseline::now().note(before);
         let has_terminal = match &work {
-            JobWork::Code(run) => run.terminal.is_some(),
-            JobWork::Command(command) => command.terminal.is_some(),
+            Work::Code(run) => run.terminal.is_some(),
+            Work::Command(command) => command.terminal.is_some(),
         };
         let (execution, tidy) = match work {
-            JobWork::Code(run) => {
+            Work::Code(run) => {
                 let (execution, tidy) = self.run_code_until(owner, id, run, job.asked_to_stop()).await?;
                 (execution, Some(tidy))
             }
-            JobWork::Command(command) => (self.exec(owner, id, &command).await?, None),
+            Work::Command(command) => (self.exec(owner, id, &command).await?, None),
         };
         let end_of_input = if has_terminal { END_OF_INPUT } else { b"" };
         match drive(job, execution, [&stdin, end_of_input]).await? {

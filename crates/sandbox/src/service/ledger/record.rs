@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::id::{InstanceId, SandboxId};
-use crate::image::Image;
+use crate::image::{Image, ImageProgram};
 use crate::path::GuestPath;
 use crate::service::clock::{Clock, Moment};
 use crate::service::expiry::Expiry;
@@ -25,6 +25,7 @@ pub(crate) struct Record {
     pub instance: InstanceId,
     pub state: RecordState,
     pub spec: SandboxSpec,
+    pub program: ImageProgram,
     pub created_at: SystemTime,
     /// The boot in which `created` and `total_until` were measured.
     pub boot: String,
@@ -86,7 +87,13 @@ struct Written {
     total_ms: Option<u64>,
     limits: WrittenLimits,
     environment: BTreeMap<String, String>,
-    work_directory: String,
+    /// Known once the sandbox is made.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    work_directory: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    entry_point: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    command: Vec<String>,
     /// Where, and the name of the tree that is there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     attachments: BTreeMap<String, String>,
@@ -105,8 +112,10 @@ struct WrittenLimits {
 
 pub(super) fn encode(record: &Record) -> Result<Vec<u8>> {
     let spec = &record.spec;
-    let work_directory = std::str::from_utf8(spec.work_directory.as_bytes())
-        .map_err(|_| Error::invalid_input("the work directory of a persistent sandbox must be UTF-8"))?;
+    let text = |path: &GuestPath| match std::str::from_utf8(path.as_bytes()) {
+        Ok(text) => Ok(text.to_owned()),
+        Err(_) => Err(Error::invalid_input("the work directory of a persistent sandbox must be UTF-8")),
+    };
     let image = match &spec.image {
         Image::Host => "host".to_owned(),
         Image::Directory(path) => format!("dir:{}", utf8(path)?),
@@ -139,7 +148,9 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>> {
             open_files: spec.limits.open_files,
         },
         environment: spec.environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-        work_directory: work_directory.to_owned(),
+        work_directory: spec.work_directory.as_ref().map(text).transpose()?,
+        entry_point: record.program.entry_point().to_vec(),
+        command: record.program.command().to_vec(),
         attachments: spec
             .attachments
             .iter()
@@ -196,6 +207,7 @@ impl Written {
             boot: self.boot,
             created: Moment(self.created_monotonic_ms),
             total_until: self.total_until_monotonic_ms.map(Moment),
+            program: ImageProgram::new(self.entry_point, self.command),
             spec: SandboxSpec {
                 owner: self.owner.parse()?,
                 image: self.image.parse()?,
@@ -211,7 +223,10 @@ impl Written {
                 persistence: Persistence::Persistent,
                 name: self.name.map(|name| name.parse()).transpose()?,
                 environment,
-                work_directory: GuestPath::resolve(&GuestPath::root(), self.work_directory.as_bytes())?,
+                work_directory: self
+                    .work_directory
+                    .map(|path| GuestPath::resolve(&GuestPath::root(), path.as_bytes()))
+                    .transpose()?,
                 attachments: self
                     .attachments
                     .into_iter()

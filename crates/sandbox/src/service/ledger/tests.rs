@@ -2,7 +2,7 @@ use std::time::SystemTime;
 
 use super::*;
 use crate::id::{InstanceId, Owner};
-use crate::image::Image;
+use crate::image::{Image, ImageProgram};
 use crate::service::clock::Moment;
 use crate::spec::{Lifetime, Persistence, SandboxSpec};
 
@@ -12,6 +12,7 @@ fn record() -> Record {
     spec.name = Some("lab".parse().unwrap());
     spec.image = Image::Archive("/images/röt.tar".into());
     spec.lifetime = Lifetime { idle: Duration::from_millis(1500), total: Some(Duration::from_secs(9)) };
+    spec.work_directory = Some("/srv/a b".parse().unwrap());
     spec.environment.insert("KEY", "a \"b\"\n\u{1f980}").unwrap();
     Record {
         id: SandboxId::random().unwrap(),
@@ -19,6 +20,7 @@ fn record() -> Record {
         instance: InstanceId::random().unwrap(),
         state: RecordState::Creating,
         spec,
+        program: ImageProgram::new(vec!["/entry".to_owned()], vec!["a b".to_owned(), String::new()]),
         created_at: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123),
         boot: "boot".to_owned(),
         created: Moment(5),

@@ -7,6 +7,8 @@ use tokio::sync::watch;
 
 use crate::event::StopReason;
 use crate::id::SandboxId;
+use crate::image::ImageProgram;
+use crate::path::GuestPath;
 use crate::service::SandboxInfo;
 use crate::service::clock::{Clock, Moment};
 use crate::service::expiry::Expiry;
@@ -47,6 +49,7 @@ pub(crate) struct Due {
 #[derive(Debug)]
 pub(super) struct Entry {
     pub spec: SandboxSpec,
+    pub program: ImageProgram,
     state: State,
     pub created_at: SystemTime,
     pub expiry: Expiry,
@@ -86,6 +89,7 @@ impl Entry {
             look_at: now,
             stop: None,
             states: watch::Sender::new(state),
+            program: ImageProgram::default(),
             spec,
         }
     }
@@ -204,7 +208,8 @@ impl Entry {
             lifetime: self.expiry.lifetime,
             limits: self.spec.limits,
             network: self.spec.network.clone(),
-            work_directory: self.spec.work_directory.clone(),
+            work_directory: self.spec.work_directory.clone().unwrap_or_else(GuestPath::workspace),
+            program: self.program.clone(),
             running: self.execs,
         }
     }

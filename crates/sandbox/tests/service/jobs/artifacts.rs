@@ -108,7 +108,7 @@ async fn a_work_directory_that_is_the_root_has_none() {
     let world = World::new();
     let service = world.process().await;
     let mut request = fresh("echo x > /tmp/made");
-    let spec = sandbox::SandboxSpec { work_directory: sandbox::GuestPath::root(), ..spec() };
+    let spec = sandbox::SandboxSpec { work_directory: Some(sandbox::GuestPath::root()), ..spec() };
     request.place = sandbox::JobPlace::Fresh(Box::new(spec));
     assert_eq!(names(&run(&service, request).await.unwrap()), Vec::<String>::new());
 }
