@@ -49,6 +49,7 @@ pub fn plan(data: &[u8]) {
         attachments: Vec::new(),
         top: Vec::new(),
         user: User::SANDBOX,
+        image_ids: None,
         search_path: String::new(),
         environment: Vec::new(),
     };

@@ -7,7 +7,7 @@ use std::path::Path;
 use sandbox::{Error, ErrorKind, IsolationReport, Layer, LayerReport, LayerState, Result, Role};
 
 use crate::cgroup::{self, Controller, Missing, Place, Version};
-use crate::ids::{self, Pool};
+use crate::ids::{self, ImageIds, Pool};
 use crate::live::Description;
 use crate::{role, syscall};
 
@@ -72,6 +72,11 @@ impl Host {
             seccomp: syscall::has_seccomp(),
             user_namespaces: user_namespaces(root),
         }
+    }
+
+    /// Ids for the owners of an image's files, where only an ordinary user's can stand for them.
+    pub fn image_ids(&self) -> Option<ImageIds> {
+        self.pool.filter(|_| !self.root).and_then(Pool::image_ids)
     }
 
     fn cgroups(&self) -> String {
@@ -187,6 +192,10 @@ impl Host {
                         format!("namespace of its own without a route out; the gateway lets it reach {network}")
                     }
                     (Layer::NoCapabilities, _, Role::Builder) => role::KEPT.to_owned(),
+                    (Layer::UidRange, _, Role::Builder) if self.image_ids().is_some() => {
+                        "those of the user's subordinate ids that files of images have, in every build of this user"
+                            .to_owned()
+                    }
                     (Layer::Landlock, _, Role::Builder) => {
                         format!("{}; all of the image may be written to", self.layer(layer).detail)
                     }
@@ -219,7 +228,8 @@ fn root_pool(uid_map: &str) -> Option<Pool> {
     }
 }
 
-fn subordinate_pool() -> Option<Pool> {
+/// What an ordinary user was given.
+pub(crate) fn subordinate_pool() -> Option<Pool> {
     let helper = |name: &str| ["/usr/bin", "/bin", "/usr/local/bin"].iter().any(|at| Path::new(at).join(name).exists());
     if !helper("newuidmap") || !helper("newgidmap") {
         return None;

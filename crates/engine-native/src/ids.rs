@@ -35,6 +35,14 @@ const SYSTEM_SLOTS: u32 = 4000;
 /// Subordinate ids are few, and a sandbox needs three.
 const SUBORDINATE_RANGE: u32 = 4;
 
+/// Files of images have half of them, and as many as a sandbox of root's has at most. With fewer than this many, users that
+/// images usually have would be missing.
+const MOST_IMAGE_IDS: u32 = 0x1_0000;
+const FEWEST_IMAGE_IDS: u32 = 2048;
+
+/// With which a user has ids for files of images.
+pub const FEWEST_SUBORDINATE: u32 = 2 * FEWEST_IMAGE_IDS;
+
 /// One line of an id map: so many ids from `inside` on are those from `outside` on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
@@ -43,12 +51,61 @@ pub struct Extent {
     pub count: u32,
 }
 
+/// Subordinate ids that files of images belong to, the last ones. They are the same for all images, so that a layer can be
+/// unpacked once; no sandbox's programs have them, except those that build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ImageIds {
+    pub first_user: u32,
+    pub first_group: u32,
+    pub count: u32,
+}
+
+impl ImageIds {
+    /// Users, groups. Nobody has the last id where there is none for everybody.
+    pub fn maps(self) -> (Vec<Extent>, Vec<Extent>) {
+        let extents = |first: u32| {
+            if self.count == MOST_IMAGE_IDS {
+                return vec![Extent { inside: 0, outside: first, count: self.count }];
+            }
+            let last = self.count - 1;
+            vec![
+                Extent { inside: 0, outside: first, count: last },
+                Extent { inside: NOBODY, outside: first + last, count: 1 },
+            ]
+        };
+        (extents(self.first_user), extents(self.first_group))
+    }
+
+    /// The last one inside that is not nobody.
+    pub fn last(self) -> u32 {
+        self.maps().0[0].count - 1
+    }
+
+    pub fn has(self, id: u32) -> bool {
+        self.maps().0.iter().any(|extent| (extent.inside..extent.inside + extent.count).contains(&id))
+    }
+}
+
 impl Pool {
     fn slots(self) -> u32 {
         match self {
             Self::System => SYSTEM_SLOTS,
-            Self::Subordinate { count, .. } => count / SUBORDINATE_RANGE,
+            Self::Subordinate { count, .. } => {
+                (count - self.image_ids().map_or(0, |ids| ids.count)) / SUBORDINATE_RANGE
+            }
         }
+    }
+
+    /// Those that files of images belong to, where they cannot belong to whom they say.
+    pub fn image_ids(self) -> Option<ImageIds> {
+        let Self::Subordinate { first_user, first_group, count: all } = self else { return None };
+        let count = (all / 2).min(MOST_IMAGE_IDS);
+        let before = all - count;
+        (count >= FEWEST_IMAGE_IDS).then_some(ImageIds {
+            first_user: first_user + before,
+            first_group: first_group + before,
+            count,
+        })
     }
 
     /// The maps of one slot: users, groups. Where ids are few, root, programs' user and nobody have one each.
@@ -124,6 +181,24 @@ mod tests {
             }
             assert!(end(pool.slots() - 1) <= i32::MAX as u32);
         }
+    }
+
+    #[test]
+    fn files_of_images_have_ids_that_no_slot_has() {
+        for count in [4096, 65_536, 131_072, 4_194_304] {
+            let pool = Pool::Subordinate { first_user: 100_000, first_group: 200_000, count };
+            let ids = pool.image_ids().unwrap();
+            let (users, groups) = pool.maps(pool.slots() - 1, User::SANDBOX);
+            assert!(users.iter().all(|extent| extent.outside + extent.count <= ids.first_user), "{count}");
+            assert!(groups.iter().all(|extent| extent.outside + extent.count <= ids.first_group), "{count}");
+            assert_eq!(ids.first_user + ids.count, 100_000 + count, "the last ones");
+            assert_eq!(ids.maps().0.iter().map(|extent| extent.count).sum::<u32>(), ids.count);
+            assert!(ids.has(0) && ids.has(1000) && ids.has(NOBODY), "{count}");
+            assert_eq!(ids.has(40_000), count >= 131_072, "{count}");
+            assert!(!ids.has(MOST_IMAGE_IDS));
+        }
+        assert_eq!(Pool::Subordinate { first_user: 1, first_group: 1, count: 4095 }.image_ids(), None);
+        assert_eq!(Pool::System.image_ids(), None);
     }
 
     #[test]

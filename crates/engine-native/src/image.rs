@@ -20,6 +20,7 @@ use images::Digest;
 use sandbox::{Environment, Error, GuestPath, Image, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::ids::ImageIds;
 use crate::skeleton::RootLayout;
 use host::{host_tree, known_host_tree};
 
@@ -37,17 +38,41 @@ pub type Hold = Arc<images::Image>;
 ///
 /// The first time it may take as long as unpacking an archive or starting every interpreter of the host, so it belongs
 /// on a thread that may block; after that some hundred microseconds.
-pub fn resolve(image: &Image, held: Option<&images::Image>, state_directory: &Path) -> Result<RootTree> {
+///
+/// With `owners`, the image's files belong to these ids, as which a sandbox can have them.
+pub fn resolve(
+    image: &Image,
+    held: Option<&images::Image>,
+    state_directory: &Path,
+    owners: Option<ImageIds>,
+) -> Result<RootTree> {
     match (image, held) {
         (Image::Host, _) => host_tree(&state_directory.join("host")),
         (Image::Directory(path), _) => tree::directory_tree(path, state_directory),
         (Image::Archive(path), _) => tree::archive_tree(path, state_directory, &state_directory.join("images")),
-        (Image::Named(_), Some(held)) => named::tree(held),
-        (Image::Saved(_), Some(held)) => saved::tree(held, state_directory),
+        (Image::Named(_), Some(held)) => owned(named::tree(held)?, held, state_directory, owners),
+        (Image::Saved(_), Some(held)) => {
+            owned(saved::tree(held, state_directory, owners)?, held, state_directory, owners)
+        }
         (Image::Named(_) | Image::Saved(_), None) => {
             Err(Error::internal(format!("the image {image} was not looked up")))
         }
     }
+}
+
+/// The same tree with the layers that have owners.
+fn owned(tree: RootTree, held: &images::Image, state_directory: &Path, owners: Option<ImageIds>) -> Result<RootTree> {
+    if owners.is_none() {
+        return Ok(tree);
+    }
+    let store = images::Store::open(&state_directory.join("images")).map_err(image_error)?;
+    let mut lowers = Vec::with_capacity(tree.lowers.len());
+    for lower in &tree.lowers {
+        let layer = held.layers.iter().find(|layer| layer.path == *lower);
+        let layer = layer.ok_or_else(|| Error::internal("a tree of the image is none of its layers"))?;
+        lowers.push(store.apart(layer).map_err(image_error)?);
+    }
+    Ok(RootTree { lowers, image_ids: owners, ..tree })
 }
 
 /// The same, when it takes no waiting.
@@ -96,6 +121,8 @@ pub struct RootTree {
     pub modes: Vec<(String, u32)>,
     /// Of the host; an image has none.
     pub binds: Vec<Bind>,
+    /// Whose the image's files are on disk, where they have owners and are an ordinary user's.
+    pub image_ids: Option<ImageIds>,
     /// Where, and what they say. These, the files and the directories lie over the image.
     pub links: Vec<(GuestPath, String)>,
     pub files: Vec<SyntheticFile>,

@@ -13,6 +13,7 @@
 mod inherit;
 mod mounts;
 mod privileges;
+mod skeleton;
 
 use std::ffi::CString;
 use std::fs::File;
@@ -199,7 +200,7 @@ impl Jail {
 
     fn become_root(&mut self) -> Result<(), StepError> {
         let (user, group) = match self.plan.identity {
-            Identity::OwnRange | Identity::SharedRange => {
+            Identity::OwnRange | Identity::SharedRange | Identity::Images => {
                 rustix::thread::set_thread_groups(&[])?;
                 (Uid::ROOT, Gid::ROOT)
             }

@@ -13,6 +13,7 @@ mod pack;
 mod program;
 
 pub use changes::LookRequest;
+pub(crate) use create::map_with_helper;
 pub use pack::{PackFailure, PackRequest, PackedTree, Tree};
 pub(crate) use program::Program;
 

@@ -100,8 +100,9 @@ impl Shared {
             Some(tree) => prepare(tree?)?,
             None => {
                 let (image, hold) = (spec.image.clone(), hold.clone());
+                let owners = self.image_ids(spec.role);
                 let resolve = move || {
-                    let tree = image::resolve(&image, hold.as_deref(), &state)?;
+                    let tree = image::resolve(&image, hold.as_deref(), &state, owners)?;
                     let modes = match (&image, &hold) {
                         (Image::Saved(_), Some(held)) => image::saved_modes(held, &image::GIVEN)?,
                         _ => Vec::new(),

@@ -29,6 +29,7 @@ mod door;
 mod engine;
 mod files;
 mod fork;
+mod hands;
 mod history;
 pub mod host;
 mod ids;
@@ -56,8 +57,21 @@ mod wire;
 use agent::messages;
 
 pub use engine::{NativeConfig, NativeEngine, Reopen};
-pub use launcher::main_if_asked as launcher_main_if_asked;
 pub use launcher::start_ahead as start_launcher_ahead;
+
+/// Must be the first call of any program that uses this engine: in a launcher, and in hands that work on the store of
+/// images with other ids, it never returns.
+pub fn launcher_main_if_asked() {
+    hands::main_if_asked();
+    launcher::main_if_asked();
+    hands::lend();
+}
+
+/// Whether images can be built here: sandboxes have ids for the owners of their files.
+pub fn can_build() -> bool {
+    let host = host::Host::detect();
+    host.pool == Some(ids::Pool::System) || host.image_ids().is_some()
+}
 
 /// The named steps of making and ending a sandbox, in order.
 pub fn steps() -> Vec<&'static str> {

@@ -54,6 +54,8 @@ pub enum Identity {
     OwnRange,
     /// One range for all sandboxes.
     SharedRange,
+    /// Those that an ordinary user's images have on disk.
+    Images,
     /// Only the user who runs the engine.
     Single,
     /// No user namespace at all.
@@ -219,6 +221,9 @@ pub struct Request<'a> {
     pub groups: Option<&'a [PathBuf]>,
 }
 
+/// Which of the sources is the small tree that every root starts from.
+pub const SKELETON: usize = 0;
+
 /// Nodes that give nothing away and take nothing in.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
@@ -281,9 +286,11 @@ pub fn plan(request: &Request<'_>) -> Plan {
     };
     let root = match &request.root.lowers[..] {
         [] if request.spec.role == Role::Guest && frozen == 0 && request.root.fill.is_empty() => {
-            Root::ReadOnly { source: 0 }
+            Root::ReadOnly { source: SKELETON }
         }
-        lowers => Root::Overlay { sources: [0].into_iter().chain(lowers.iter().cloned().map(&mut source)).collect() },
+        lowers => {
+            Root::Overlay { sources: [SKELETON].into_iter().chain(lowers.iter().cloned().map(&mut source)).collect() }
+        }
     };
     let mut mounts: Vec<Mount> = request
         .root
@@ -342,6 +349,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         cgroup_namespace: has(Layer::CgroupNamespace),
         identity: match (has(Layer::UserNamespace), has(Layer::UidRange)) {
             (false, _) => Identity::Host,
+            (true, true) if request.root.image_ids.is_some() => Identity::Images,
             (true, true) => Identity::OwnRange,
             (true, false) if request.single_id => Identity::Single,
             (true, false) => Identity::SharedRange,

@@ -27,7 +27,8 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 
 pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
     if let Some(account) = request.account {
-        role::check_account(live.description.role, account)?;
+        let ids = live.description.root.as_ref().and_then(|root| root.image_ids);
+        role::check_account(live.description.role, account, ids)?;
     }
     if live.description.role == Role::Builder && request.output == OutputTarget::Log {
         return Err(Error::unsupported("a sandbox that builds keeps no logs: its whole tree is the build's"));

@@ -6,7 +6,7 @@
 use sandbox::{Account, Error, Image, Layer, Persistence, Result, Role, SandboxSpec};
 
 use crate::engine::Shared;
-use crate::ids::Pool;
+use crate::ids::{FEWEST_SUBORDINATE as FEWEST_IDS, ImageIds, Pool};
 use crate::image::{RootTree, User};
 
 /// Ids that a sandbox of root's has.
@@ -43,6 +43,15 @@ pub fn apply(role: Role, mut tree: RootTree) -> RootTree {
 }
 
 impl Shared {
+    /// As whom files of an image are seen where the engine cannot say so by a mount: only in builders, which have to change
+    /// them, and whose programs are these ids.
+    pub(crate) fn image_ids(&self, role: Role) -> Option<ImageIds> {
+        match role {
+            Role::Guest => None,
+            Role::Builder => self.host.image_ids(),
+        }
+    }
+
     /// A builder changes files of all owners, so it needs ids for them, and a tree that is its own.
     pub(crate) fn check_role(&self, spec: &SandboxSpec) -> Result<()> {
         match spec.role {
@@ -51,11 +60,18 @@ impl Shared {
         }
         let walls = self.walls()?;
         let apart = [Layer::UserNamespace, Layer::UidRange].iter().all(|layer| walls.contains(layer));
-        if !apart || self.host.pool != Some(Pool::System) {
+        let has_ids = self.host.pool == Some(Pool::System) || self.host.image_ids().is_some();
+        if !apart || !has_ids {
             return Err(Error::unsupported(
-                "images can only be built by root: their files have many owners, and an ordinary user has few ids",
+                "images can only be built by root and by users with subordinate ids, which their files' owners become",
             )
-            .with_hint("run the build as root, or build the image elsewhere and import it"));
+            .with_hint(format!(
+                "run the build as root, or give the user at least {FEWEST_IDS} ids by `usermod --add-subuids` and `--add-subgids`"
+            )));
+        }
+        if self.host.image_ids().is_some() && matches!(spec.image, Image::Directory(_) | Image::Archive(_)) {
+            return Err(Error::unsupported("an ordinary user builds on images, and this is a tree of the host")
+                .with_hint("make it an image by `sandpen image import`"));
         }
         if spec.image == Image::Host {
             return Err(Error::invalid_input("a build starts from an image, and the host's own tree is none"));
@@ -67,15 +83,17 @@ impl Shared {
     }
 }
 
-/// Whether somebody else may be asked for in a sandbox of this role.
-pub fn check_account(role: Role, account: Account) -> Result<()> {
+/// Whether somebody else may be asked for in a sandbox of this role, which has these ids or those of root's sandboxes.
+pub fn check_account(role: Role, account: Account, ids: Option<ImageIds>) -> Result<()> {
+    let has = |id: u32| ids.map_or(id < IDS, |ids| ids.has(id));
     match role {
         Role::Guest => Err(Error::denied("programs in this sandbox run as its own user and nobody else")),
-        Role::Builder if account.user >= IDS || account.group >= IDS => {
+        Role::Builder if has(account.user) && has(account.group) => Ok(()),
+        Role::Builder => {
+            let last = ids.map_or(IDS - 1, ImageIds::last);
             Err(Error::invalid_input(format!("there is no user {}:{} in a sandbox", account.user, account.group))
-                .with_hint(format!("ids go from 0 to {}", IDS - 1)))
+                .with_hint(format!("ids go from 0 to {last}")))
         }
-        Role::Builder => Ok(()),
     }
 }
 
@@ -88,10 +106,14 @@ mod tests {
     #[test]
     fn only_a_builder_runs_programs_as_somebody_else() {
         let account = |user, group| Account { user, group };
-        assert_eq!(check_account(Role::Guest, account(1000, 1000)).unwrap_err().kind(), ErrorKind::Denied);
-        assert!(check_account(Role::Builder, account(65535, 0)).is_ok());
+        assert_eq!(check_account(Role::Guest, account(1000, 1000), None).unwrap_err().kind(), ErrorKind::Denied);
+        assert!(check_account(Role::Builder, account(65535, 0), None).is_ok());
         for beyond in [account(65536, 0), account(0, u32::MAX)] {
-            assert_eq!(check_account(Role::Builder, beyond).unwrap_err().kind(), ErrorKind::InvalidInput);
+            assert_eq!(check_account(Role::Builder, beyond, None).unwrap_err().kind(), ErrorKind::InvalidInput);
         }
+        let few = Some(ImageIds { first_user: 1, first_group: 1, count: 2048 });
+        assert!(check_account(Role::Builder, account(1000, 65534), few).is_ok());
+        let beyond = check_account(Role::Builder, account(2047, 0), few).unwrap_err();
+        assert_eq!((beyond.kind(), beyond.hint()), (ErrorKind::InvalidInput, Some("ids go from 0 to 2046")));
     }
 }

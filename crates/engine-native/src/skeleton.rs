@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sandbox::Role;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::ImageIds;
 use crate::image::{Bind, Fill, RootTree, User, WorkDirectory};
 use crate::{collect, plan};
 
@@ -29,6 +30,9 @@ pub struct RootLayout {
     pub attachments: Vec<Bind>,
     /// The directories that the image has in its root.
     pub top: Vec<String>,
+    /// Whose the image's files are on disk, where they have owners and are an ordinary user's.
+    #[serde(default)]
+    pub image_ids: Option<ImageIds>,
     /// Whom programs run as.
     pub user: User,
     pub search_path: String,
@@ -61,7 +65,7 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: WorkDirectory, 
             }
         }
     }
-    let RootTree { lowers, fill, modes, binds, top, user, search_path, environment, .. } = tree;
+    let RootTree { lowers, fill, modes, binds, image_ids, top, user, search_path, environment, .. } = tree;
     Ok(RootLayout {
         skeleton,
         lowers,
@@ -70,6 +74,7 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: WorkDirectory, 
         binds,
         attachments: Vec::new(),
         top,
+        image_ids,
         user,
         search_path,
         environment,

@@ -97,6 +97,12 @@ pub fn clone_into_namespaces(namespaces: u64, cgroup: Option<BorrowedFd<'_>>) ->
     Ok(Cloned::Parent { pid: pid as i32, descriptor })
 }
 
+/// A user namespace of our own, in which no id is mapped yet. Fails in a program with threads.
+pub fn unshare_user_namespace() -> io::Result<()> {
+    // SAFETY: takes no pointers, and this namespace does not change how descriptors or memory behave.
+    check(unsafe { libc::unshare(libc::CLONE_NEWUSER) }.into()).map(drop)
+}
+
 pub fn unshare_cgroup_namespace() -> io::Result<()> {
     // SAFETY: takes no pointers, and this namespace does not change how descriptors or memory behave.
     check(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) }.into()).map(drop)

@@ -12,6 +12,7 @@ pub mod digest;
 pub mod dockerfile;
 pub mod error;
 pub mod export;
+pub mod hands;
 pub mod import;
 pub mod layer;
 pub mod local;

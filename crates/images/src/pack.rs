@@ -38,7 +38,7 @@ impl Shift {
     /// Of trees that this caller unpacked: none for root; to others everything is theirs that should be root's.
     pub fn of_layers() -> Self {
         match Owners::for_caller() {
-            Owners::Kept | Owners::Mapped => Self::default(),
+            Owners::Kept | Owners::Mapped | Owners::Known => Self::default(),
             Owners::Noted => Self {
                 first_user: rustix::process::geteuid().as_raw(),
                 first_group: rustix::process::getegid().as_raw(),

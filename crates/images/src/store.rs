@@ -4,6 +4,7 @@
 //! roots/                   trees of plain archives, see `trees`
 //! v1/blobs/sha256-…        manifests, configurations and layers as they came; each appears whole, by a rename
 //! v1/layers/               layers unpacked once by diff-id, for overlays to share; see `trees`
+//! v1/apart/IDS/            the same layers with owners, for ordinary users: belonging to these ids, see `hands`
 //! v1/names/sha256-….json   a name (its digest names the file) and the manifest it means; replaced by a rename
 //! v1/downloads/sha256-…    blobs that have not come whole; kept for going on, for a week
 //! v1/uses/sha256-…         held with a shared flock(2) by whoever uses the image of this manifest
@@ -31,6 +32,7 @@ use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::trees::{Trees, constant};
 
+mod apart;
 mod blobs;
 mod collect;
 mod download;
@@ -47,6 +49,7 @@ pub struct Store {
     version: Directory,
     blobs: Directory,
     layers: Trees,
+    apart: Directory,
     names: Directory,
     downloads: Directory,
     uses: Directory,
@@ -71,6 +74,7 @@ impl Store {
             roots: Trees::new(path.join("roots"), below(&top, "roots")?),
             blobs: below(&version, "blobs")?,
             layers: Trees::new(path.join(VERSION).join("layers"), below(&version, "layers")?),
+            apart: below(&version, "apart")?,
             names: below(&version, "names")?,
             downloads: below(&version, "downloads")?,
             uses: below(&version, "uses")?,
@@ -98,6 +102,9 @@ impl Store {
     pub fn sweep(&self) -> Result<()> {
         self.roots.sweep()?;
         self.layers.sweep()?;
+        for (_, trees) in self.all_apart()? {
+            trees.sweep()?;
+        }
         self.sweep_downloads()?;
         self.empty_trash();
         Ok(())

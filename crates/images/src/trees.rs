@@ -18,6 +18,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags};
 use crate::confined::{Directory, Name, is_directory};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+use crate::hands;
 
 const UNFINISHED: &str = ".unfinished-";
 const LOCK: &str = ".lock-";
@@ -65,7 +66,7 @@ impl Trees {
         let finished = digest.to_string();
         let unfinished = format!("{UNFINISHED}{digest}");
         let making = || format!("making {finished}");
-        self.directory.remove_tree(constant(&unfinished)).map_err(Error::io(making()))?;
+        remove(&self.directory, constant(&unfinished)).map_err(Error::io(making()))?;
         let made = self.fill(constant(&unfinished), make).and_then(|()| {
             self.directory.publish(constant(&unfinished), constant(&finished)).map_err(Error::io(making()))
         });
@@ -73,7 +74,7 @@ impl Trees {
             Ok(()) => Ok(self.path.join(finished)),
             Err(error) => {
                 // What cannot be removed now is removed by the next one to make this tree, or by a sweep.
-                let _ = self.directory.remove_tree(constant(&unfinished));
+                let _ = remove(&self.directory, constant(&unfinished));
                 Err(error)
             }
         }
@@ -86,7 +87,7 @@ impl Trees {
             let (Some(digest), Some(name)) = (digest.and_then(Digest::parse), Name::new(&name)) else { continue };
             let lock = self.lock(digest, FlockOperation::NonBlockingLockExclusive);
             match lock {
-                Ok(_lock) => self.directory.remove_tree(name).map_err(Error::io("removing an unfinished tree"))?,
+                Ok(_lock) => remove(&self.directory, name).map_err(Error::io("removing an unfinished tree"))?,
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(error),
             }
@@ -113,6 +114,20 @@ impl Trees {
             .map_err(|error| Error::io(format!("opening {name}"))(error.into()))?;
         rustix::fs::flock(&file, operation).map_err(|error| Error::io(format!("locking {name}"))(error.into()))?;
         Ok(file.into())
+    }
+}
+
+/// Removes a tree of the store, by other hands where it has files of others.
+pub fn remove(directory: &Directory, name: Name<'_>) -> io::Result<()> {
+    let Err(error) = directory.remove_tree(name) else { return Ok(()) };
+    match hands::lent() {
+        Some(hands) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let place = directory.enter(name)?;
+            place.set_mode(0o777)?;
+            hands.clear(&place).map_err(io::Error::other)?;
+            directory.remove_tree(name)
+        }
+        _ => Err(error),
     }
 }
 

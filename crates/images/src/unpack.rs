@@ -9,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 
 use rustix::fs::{Mode, Stat, Timespec, Timestamps};
+use serde::{Deserialize, Serialize};
 use tar::{Entry, EntryType, Header};
 
 use self::owner::Owner;
@@ -24,7 +25,7 @@ pub(crate) mod path;
 mod whiteout;
 
 /// How much one archive may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Of all files together, once unpacked.
     pub bytes: u64,
@@ -52,7 +53,7 @@ pub enum Links {
 }
 
 /// What an archive came to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     pub entries: u64,
     pub bytes: u64,
@@ -253,7 +254,7 @@ impl Unpacking<'_> {
         }
         // Open to its owner, or an unprivileged one could neither fill nor remove it. Root needs no such help.
         let opened = match self.kind {
-            Kind::Layer(Owners::Kept | Owners::Mapped) => 0,
+            Kind::Layer(Owners::Kept | Owners::Mapped | Owners::Known) => 0,
             Kind::Layer(Owners::Noted) | Kind::Tree(_) => 0o700,
         };
         directory.set_mode(mode & 0o1777 | opened).map_err(doing())

@@ -97,6 +97,7 @@ impl Found {
             fill: Vec::new(),
             modes: Vec::new(),
             lowers: Vec::new(),
+            image_ids: None,
             binds,
             links,
             files: Vec::new(),

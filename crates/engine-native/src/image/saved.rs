@@ -13,6 +13,7 @@ use sandbox::{Error, Result};
 use super::host::host_tree;
 use super::layers::{Found, Layers};
 use super::{Fill, RootTree, image_error, named};
+use crate::ids::ImageIds;
 
 /// What lies below the layers that are there.
 pub const BASE_LABEL: &str = "org.sandpen.base";
@@ -26,9 +27,10 @@ pub fn own_layers(config: &ImageConfig) -> usize {
     found.unwrap_or(0).min(config.rootfs.diff_ids.len())
 }
 
-pub fn tree(image: &images::Image, state: &Path) -> Result<RootTree> {
+pub fn tree(image: &images::Image, state: &Path, owners: Option<ImageIds>) -> Result<RootTree> {
     let filled = match Owners::for_caller() {
-        Owners::Kept | Owners::Mapped => 0,
+        Owners::Kept | Owners::Mapped | Owners::Known => 0,
+        Owners::Noted if owners.is_some() => 0,
         Owners::Noted => own_layers(&image.config),
     };
     // An overlay wants the highest first.

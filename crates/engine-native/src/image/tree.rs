@@ -79,6 +79,7 @@ pub fn over(lowers: Vec<PathBuf>, layers: &Layers, tables: &Tables, user: User) 
         directories: Vec::new(),
         top: layers.top_directories().map_err(unreadable)?,
         user,
+        image_ids: None,
         search_path: SEARCH_PATH.to_owned(),
         environment: environment(),
     })
@@ -119,7 +120,7 @@ mod tests {
         fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
         fs::write(root.join("etc/hosts"), "its own").unwrap();
         symlink("/etc/shadow", root.join("etc/group")).unwrap();
-        let tree = resolve(&Image::Directory(root.clone()), None, &state).unwrap();
+        let tree = resolve(&Image::Directory(root.clone()), None, &state, None).unwrap();
         assert_eq!(tree.lowers, [root.canonicalize().unwrap()]);
         assert_eq!(
             names(&tree),
@@ -136,7 +137,7 @@ mod tests {
             let (root, state) = (place.path().join("root"), place.path().join("state"));
             fs::create_dir_all(&root).unwrap();
             symlink("/tmp", root.join(name)).unwrap();
-            let error = resolve(&Image::Directory(root), None, &state).unwrap_err();
+            let error = resolve(&Image::Directory(root), None, &state, None).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.message().contains(name), "{error}");
         }
@@ -148,10 +149,10 @@ mod tests {
         let state = place.path().join("below/state");
         fs::create_dir_all(&state).unwrap();
         for path in [Path::new("/"), place.path(), &state] {
-            let error = resolve(&Image::Directory(path.to_owned()), None, &state).unwrap_err();
+            let error = resolve(&Image::Directory(path.to_owned()), None, &state, None).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{}", path.display());
         }
-        let missing = resolve(&Image::Directory(place.path().join("missing")), None, &state).unwrap_err();
+        let missing = resolve(&Image::Directory(place.path().join("missing")), None, &state, None).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         assert!(!missing.message().contains("missing"), "the path is for the log");
     }
@@ -165,16 +166,16 @@ mod tests {
         let archive = place.path().join("root.tar");
         let made = std::process::Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&root).arg(".").status();
         assert!(made.unwrap().success());
-        let tree = resolve(&Image::Archive(archive.clone()), None, &state).unwrap();
+        let tree = resolve(&Image::Archive(archive.clone()), None, &state, None).unwrap();
         assert_eq!(fs::read_to_string(tree.lowers[0].join("bin/tool")).unwrap(), "x");
         assert_eq!(tree.top, ["bin"]);
-        assert_eq!(resolve(&Image::Archive(archive.clone()), None, &state).unwrap(), tree);
+        assert_eq!(resolve(&Image::Archive(archive.clone()), None, &state, None).unwrap(), tree);
         assert_eq!(names(&tree).len(), 7);
 
         fs::write(&archive, "not an archive, but long enough to look like one").unwrap();
-        let error = resolve(&Image::Archive(archive), None, &state).unwrap_err();
+        let error = resolve(&Image::Archive(archive), None, &state, None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
-        let missing = resolve(&Image::Archive(place.path().join("missing.tar")), None, &state).unwrap_err();
+        let missing = resolve(&Image::Archive(place.path().join("missing.tar")), None, &state, None).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
     }
 }

@@ -115,9 +115,9 @@ impl Ground {
         let bits = match self.owners {
             // Nobody inside is their owner, and an overlay reads the marks of directories as a stranger too.
             Owners::Noted => 0o005,
-            Owners::Kept | Owners::Mapped if meta.user == self.user.id => 0o100,
-            Owners::Kept | Owners::Mapped if meta.group == self.user.group => 0o010,
-            Owners::Kept | Owners::Mapped => 0o001,
+            Owners::Kept | Owners::Mapped | Owners::Known if meta.user == self.user.id => 0o100,
+            Owners::Kept | Owners::Mapped | Owners::Known if meta.group == self.user.group => 0o010,
+            Owners::Kept | Owners::Mapped | Owners::Known => 0o001,
         };
         meta.mode & bits == bits
     }
@@ -126,8 +126,12 @@ impl Ground {
         match self.owners {
             // There is nobody else whose it could be.
             Owners::Noted => DirectoryOwner::Root,
-            Owners::Kept | Owners::Mapped if meta.user >= IDS || meta.group >= IDS => DirectoryOwner::Somebody(NOBODY),
-            Owners::Kept | Owners::Mapped => DirectoryOwner::Somebody(User { id: meta.user, group: meta.group }),
+            Owners::Kept | Owners::Mapped | Owners::Known if meta.user >= IDS || meta.group >= IDS => {
+                DirectoryOwner::Somebody(NOBODY)
+            }
+            Owners::Kept | Owners::Mapped | Owners::Known => {
+                DirectoryOwner::Somebody(User { id: meta.user, group: meta.group })
+            }
         }
     }
 }

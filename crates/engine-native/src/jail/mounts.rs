@@ -16,8 +16,8 @@ use rustix::mount::{
     fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-use super::{Jail, StepError};
-use crate::plan::{Directory, DirectoryOwner, Mount, Plan, Root, Scratch};
+use super::{Jail, StepError, skeleton};
+use crate::plan::{Directory, DirectoryOwner, Identity, Mount, Plan, Root, SKELETON, Scratch};
 use crate::syscall::{self, MountAttributes};
 
 /// Covered by the writable layer while the tree is being built; any directory that every host has will do.
@@ -149,7 +149,10 @@ impl Jail {
         for source in sources {
             let name = source.to_string();
             rustix::fs::mkdirat(scratch, &name, Mode::from_raw_mode(0o755))?;
-            attach(&self.take_read_only(*source)?, scratch, &name)?;
+            match (self.plan.identity, *source) {
+                (Identity::Images, SKELETON) => skeleton::copy(&self.take(SKELETON)?, scratch, &name)?,
+                _ => attach(&self.take_read_only(*source)?, scratch, &name)?,
+            }
             lowers.push(format!("{STAGE}/{name}"));
         }
         rustix::fs::mkdirat(scratch, "work", Mode::from_raw_mode(0o755))?;

@@ -187,6 +187,10 @@ impl Launcher {
                 Ok((Some(pool.maps(slot, user)), Some(lock)))
             }
             (Identity::SharedRange, Some(pool)) => Ok((Some(pool.maps(0, user)), None)),
+            (Identity::Images, pool) => match pool.and_then(Pool::image_ids) {
+                Some(ids) => Ok((Some(ids.maps()), None)),
+                None => Err(io::Error::from_raw_os_error(libc::EUSERS)),
+            },
             (Identity::Single, _) => {
                 let own = |inside, outside| vec![Extent { inside, outside, count: 1 }];
                 let users = own(user.id, rustix::process::geteuid().as_raw());
@@ -252,13 +256,15 @@ fn open_channel(plan: &Plan, begun: &mut Begun) -> io::Result<(Option<OwnedFd>, 
 }
 
 fn write_maps(pid: i32, (users, groups): &Maps, pool: Option<Pool>) -> io::Result<()> {
+    let own = rustix::process::geteuid();
+    let has_others = users.iter().any(|extent| extent.outside != own.as_raw() || extent.count > 1);
     match pool {
-        Some(Pool::Subordinate { .. }) if users.len() > 1 && !rustix::process::geteuid().is_root() => {
+        Some(Pool::Subordinate { .. }) if has_others && !own.is_root() => {
             map_with_helper("newuidmap", pid, users)?;
             map_with_helper("newgidmap", pid, groups)
         }
         _ => {
-            if rustix::process::geteuid().as_raw() != 0 {
+            if !own.is_root() {
                 // The kernel asks for it before an ordinary user may map a group.
                 std::fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
             }
@@ -317,7 +323,7 @@ fn shift_inherited(pid: i32, inherited: &Inherited) -> io::Result<()> {
 }
 
 /// An ordinary user may not map other ids; these set-id programs check `/etc/subuid` and do it.
-fn map_with_helper(helper: &str, pid: i32, extents: &[Extent]) -> io::Result<()> {
+pub(crate) fn map_with_helper(helper: &str, pid: i32, extents: &[Extent]) -> io::Result<()> {
     let numbers = extents.iter().flat_map(|extent| [extent.inside, extent.outside, extent.count]);
     let mut child = Command::new(helper)
         .arg(pid.to_string())

@@ -30,8 +30,9 @@ pub struct Sandbox {
 impl Place {
     pub fn new() -> std::io::Result<Self> {
         let owned = tempfile::tempdir()?;
-        let place = Self::at(owned.path().to_owned())?;
-        Ok(Self { _owned: Some(owned), ..place })
+        let mut place = Self::at(owned.path().to_owned())?;
+        place._owned = Some(owned);
+        Ok(place)
     }
 
     /// One that another process has made.
@@ -86,6 +87,25 @@ impl Place {
 
     pub async fn sandbox(&self, image: &str) -> Sandbox {
         create(self.engine().await, image, Persistence::Ephemeral).await.expect("a sandbox")
+    }
+}
+
+/// Trees whose files have owners are not the user's to remove; the store does it.
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self._owned.is_none() {
+            return;
+        }
+        for named in self.store.names().unwrap_or_default() {
+            let _ = self.store.remove_name(&named.reference);
+        }
+        // Whoever used an image may still be ending.
+        for _ in 0..50 {
+            match self.store.collect() {
+                Ok(collected) if !collected.postponed && self.store.size().is_ok_and(|bytes| bytes == 0) => break,
+                _ => std::thread::sleep(Duration::from_millis(20)),
+            }
+        }
     }
 }
 

@@ -4,13 +4,14 @@ use std::collections::HashSet;
 
 use rustix::fs::FlockOperation;
 
+use super::apart::discarded;
 use super::image::size_note;
 use super::{Store, is_busy, lock_file};
 use crate::confined::{Directory, Name};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
 use crate::manifest::{Descriptor, Document};
-use crate::trees::constant;
+use crate::trees::{constant, remove};
 
 /// What a collection came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,15 +44,21 @@ impl Store {
             if !wanted.blobs.contains(&digest) {
                 collected.bytes += self.blob_size(digest).unwrap_or(0);
                 collected.blobs += 1;
-                self.discard(&self.blobs, &digest.to_string())?;
+                self.discard(&self.blobs, &digest.to_string(), &digest.to_string())?;
+            }
+        }
+        for (ids, trees) in self.all_apart()? {
+            for digest in trees.all()?.into_iter().filter(|digest| !wanted.layers.contains(digest)) {
+                collected.bytes += self.layer_size(digest).unwrap_or(0);
+                self.discard(trees.directory(), &digest.to_string(), &discarded(&ids, digest))?;
             }
         }
         for digest in self.layers.all()? {
             if !wanted.layers.contains(&digest) {
                 collected.bytes += self.layer_size(digest).unwrap_or(0);
                 collected.layers += 1;
-                self.discard(self.layers.directory(), &digest.to_string())?;
-                self.discard(self.layers.directory(), &size_note(digest))?;
+                self.discard(self.layers.directory(), &digest.to_string(), &digest.to_string())?;
+                self.discard(self.layers.directory(), &size_note(digest), &size_note(digest))?;
             }
         }
         self.sweep_names()?;
@@ -65,14 +72,14 @@ impl Store {
     pub fn size(&self) -> Result<u64> {
         let blobs = digests(&self.blobs)?.into_iter().map(|digest| self.blob_size(digest).unwrap_or(0)).sum::<u64>();
         let layers = self.layers.all()?.into_iter().map(|digest| self.layer_size(digest).unwrap_or(0)).sum::<u64>();
-        Ok(blobs + layers)
+        Ok(blobs + layers + self.size_apart()?)
     }
 
     pub(super) fn empty_trash(&self) {
         // Somebody else may be at it, or die at it: the next one goes on.
         for name in self.trash.names().unwrap_or_default() {
             if let Some(name) = Name::new(&name) {
-                let _ = self.trash.remove_tree(name);
+                let _ = remove(&self.trash, name);
             }
         }
     }
@@ -110,11 +117,11 @@ impl Store {
         wanted.layers.extend(config.rootfs.diff_ids);
     }
 
-    fn discard(&self, from: &Directory, name: &str) -> Result<()> {
+    fn discard(&self, from: &Directory, name: &str, discarded: &str) -> Result<()> {
         // A name in the trash may be taken by something that could not be removed.
         let doing = || Error::io(format!("removing {name}"));
-        let _ = self.trash.remove_tree(constant(name));
-        match rustix::fs::renameat(from, name, &self.trash, name) {
+        let _ = remove(&self.trash, constant(discarded));
+        match rustix::fs::renameat(from, name, &self.trash, discarded) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
             Err(error) => Err(doing()(error.into())),
         }

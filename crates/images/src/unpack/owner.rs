@@ -14,6 +14,9 @@ use crate::error::{Error, Result};
 /// Where the owner is written down by those who may not give files away.
 pub const OWNER_ATTRIBUTE: &str = "user.sandpen.owner";
 
+/// Who owns what belongs to no id that is known, here as in the kernel.
+const NOBODY: u32 = 65534;
+
 /// What becomes of the owners that a layer names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owners {
@@ -22,6 +25,8 @@ pub enum Owners {
     /// The same for those that the caller's user namespace has; whatever belongs to others is the caller's. For layers that
     /// are put over each other in one directory, which becomes the upper one of an overlay.
     Mapped,
+    /// Files get the numbers of the image, as the caller's user namespace has them; whatever belongs to others is nobody's.
+    Known,
     /// Everything belongs to the caller. Who should own a file or directory, if not root, stands in its attribute
     /// `user.sandpen.owner` as `uid:gid`; links cannot have one.
     Noted,
@@ -51,6 +56,14 @@ impl Owner {
         match self.owners {
             Owners::Kept => Ok(rustix::fs::fchown(file, Some(self.user()), Some(self.group()))?),
             Owners::Mapped => unless_unknown(rustix::fs::fchown(file, Some(self.user()), Some(self.group()))),
+            Owners::Known => {
+                let file = file.as_fd();
+                for (number, nobody) in self.each() {
+                    let give = |(user, group)| rustix::fs::fchown(file, user, group);
+                    or_nobody(give(number), || give(nobody))?;
+                }
+                Ok(())
+            }
             Owners::Noted if (self.user, self.group) == (0, 0) => Ok(()),
             Owners::Noted => {
                 let value = format!("{}:{}", self.user, self.group);
@@ -66,8 +79,22 @@ impl Owner {
                 let given = rustix::fs::chownat(parent, name.as_os_str(), Some(self.user()), Some(self.group()), flags);
                 if self.owners == Owners::Mapped { unless_unknown(given) } else { Ok(given?) }
             }
+            Owners::Known => {
+                for (number, nobody) in self.each() {
+                    let flags = AtFlags::SYMLINK_NOFOLLOW;
+                    let give = |(user, group)| rustix::fs::chownat(parent, name.as_os_str(), user, group, flags);
+                    or_nobody(give(number), || give(nobody))?;
+                }
+                Ok(())
+            }
             Owners::Noted => Ok(()),
         }
+    }
+
+    /// The user and the group, and who is taken for one that is not known.
+    fn each(self) -> [(Pair, Pair); 2] {
+        let nobody = (Some(Uid::from_raw(NOBODY)), Some(Gid::from_raw(NOBODY)));
+        [((Some(self.user()), None), (nobody.0, None)), ((None, Some(self.group())), (None, nobody.1))]
     }
 
     fn user(self) -> Uid {
@@ -76,6 +103,16 @@ impl Owner {
 
     fn group(self) -> Gid {
         Gid::from_raw(self.group)
+    }
+}
+
+/// A user, a group, or both, as system calls take them.
+type Pair = (Option<Uid>, Option<Gid>);
+
+fn or_nobody(given: rustix::io::Result<()>, nobody: impl FnOnce() -> rustix::io::Result<()>) -> io::Result<()> {
+    match given {
+        Err(rustix::io::Errno::INVAL) => Ok(nobody()?),
+        result => Ok(result?),
     }
 }
 
