@@ -50,6 +50,7 @@ pub fn plan(data: &[u8]) {
         top: Vec::new(),
         user: User::SANDBOX,
         image_ids: None,
+        belongings: None,
         search_path: String::new(),
         environment: Vec::new(),
     };

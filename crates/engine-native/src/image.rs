@@ -1,6 +1,7 @@
 //! What a sandbox's root is made of, as data: the plan turns it into mounts, and nothing here mounts anything.
 
 mod ask;
+mod belongings;
 mod etc;
 mod host;
 mod interpreters;
@@ -24,6 +25,7 @@ use crate::ids::ImageIds;
 use crate::skeleton::RootLayout;
 use host::{host_tree, known_host_tree};
 
+pub use belongings::{Belongings, find as find_belongings, restore as restore_belongings};
 pub use named::hold;
 pub use places::check as check_places;
 pub use saved::{BASE_LABEL, HOST_BASE, LAYERS_LABEL, modes as saved_modes, own_layers};
@@ -117,6 +119,8 @@ pub struct RootTree {
     pub lowers: Vec<PathBuf>,
     /// What the writable layer begins with.
     pub fill: Vec<Fill>,
+    /// What of the image belongs to the user, where that has to be copied.
+    pub belongings: Option<Belongings>,
     /// Modes that its first directories have had before.
     pub modes: Vec<(String, u32)>,
     /// Of the host; an image has none.

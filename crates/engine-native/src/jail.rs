@@ -45,6 +45,7 @@ const STEPS: &[(&str, Step)] = &[
     ("become-root", Jail::become_root),
     ("writable-layer", Jail::writable_layer),
     ("fill-layer", Jail::fill_layer),
+    ("belongings", Jail::unpack_belongings),
     ("root", Jail::build_root),
     ("mounts", Jail::build_mounts),
     ("pivot", Jail::pivot),
@@ -74,7 +75,7 @@ pub struct Failure {
 }
 
 pub use inherit::{Inherited, Inheriting, Raw};
-pub(crate) use mounts::open_sources;
+pub(crate) use mounts::{BELONGINGS, open_sources};
 
 #[derive(Debug)]
 pub(crate) struct StepError {
@@ -135,6 +136,7 @@ pub(crate) struct Jail {
     /// In the order of the plan's; `None` once mounted.
     sources: Vec<Option<OwnedFd>>,
     fill: Vec<File>,
+    belongings: Option<File>,
     /// The writable layer where it is attached while the tree is being built.
     scratch: Option<OwnedFd>,
     /// The same, for process 1 to hold.
@@ -151,6 +153,7 @@ pub fn enter(plan: &Plan, held: Held) -> Failure {
         held,
         sources: Vec::new(),
         fill: Vec::new(),
+        belongings: None,
         scratch: None,
         kept_scratch: None,
         root: None,

@@ -101,13 +101,20 @@ impl Shared {
             None => {
                 let (image, hold) = (spec.image.clone(), hold.clone());
                 let owners = self.image_ids(spec.role);
+                let copies = self.copies_belongings(spec.role).then(|| self.places.skeletons.clone());
                 let resolve = move || {
                     let tree = image::resolve(&image, hold.as_deref(), &state, owners)?;
                     let modes = match (&image, &hold) {
                         (Image::Saved(_), Some(held)) => image::saved_modes(held, &image::GIVEN)?,
                         _ => Vec::new(),
                     };
-                    prepare(RootTree { modes, ..tree })
+                    let belongings = match (&hold, copies) {
+                        (Some(held), Some(directory)) => {
+                            image::find_belongings(held.named.manifest.digest, &tree.lowers, tree.user, &directory)?
+                        }
+                        _ => None,
+                    };
+                    prepare(RootTree { modes, belongings, ..tree })
                 };
                 blocking(resolve).await?
             }

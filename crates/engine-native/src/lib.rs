@@ -57,6 +57,7 @@ mod wire;
 use agent::messages;
 
 pub use engine::{NativeConfig, NativeEngine, Reopen};
+pub use ids::FEWEST_SUBORDINATE as FEWEST_IDS_TO_BUILD;
 pub use launcher::start_ahead as start_launcher_ahead;
 
 /// Must be the first call of any program that uses this engine: in a launcher, and in hands that work on the store of

@@ -10,7 +10,7 @@ use sandbox::{Layer, Limits, Persistence, Role, SandboxId, SandboxSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{self, Leaf, Place};
-use crate::image::{self, Fill, User, WorkDirectory};
+use crate::image::{self, Belongings, Fill, User, WorkDirectory};
 use crate::skeleton::RootLayout;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,8 @@ pub struct Plan {
     pub directories: Vec<Directory>,
     /// Layers that it begins with beside those.
     pub fill: Vec<Fill>,
+    /// A layer that lies over the image, with what is the user's in it.
+    pub belongings: Option<Fill>,
     pub mounts: Vec<Mount>,
     pub no_new_privileges: bool,
     pub drop_capabilities: bool,
@@ -279,6 +281,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
     let has = |layer: Layer| request.walls.contains(&layer);
     let limits = limits_left(&request.spec.limits, request.inheritance, request.held);
     let frozen = request.inheritance.map_or(0, Inheritance::count);
+    let own = belongings(request);
     let mut sources = vec![request.root.skeleton.clone()];
     let mut source = |path: PathBuf| {
         sources.push(path);
@@ -363,13 +366,15 @@ pub fn plan(request: &Request<'_>) -> Plan {
         sources,
         root,
         inheritance: request.inheritance,
+        // What belongs to the user is the image's, and takes nothing of the sandbox's own.
         scratch: Scratch {
-            bytes: has(Layer::DiskLimit).then_some(limits.disk.bytes()),
-            inodes: has(Layer::DiskLimit).then_some(limits.inodes),
+            bytes: has(Layer::DiskLimit).then_some(limits.disk.bytes() + own.map_or(0, Belongings::most_bytes)),
+            inodes: has(Layer::DiskLimit).then_some(limits.inodes + own.map_or(0, |own| own.entries)),
         },
         directories,
         // It is in the lowest frozen layer already.
         fill: if frozen == 0 { request.root.fill.clone() } else { Vec::new() },
+        belongings: own.map(|own| own.layer.clone()),
         landlock: has(Layer::Landlock).then(|| Landlock { writable: writable(request) }),
         mounts,
         no_new_privileges: has(Layer::NoNewPrivileges),
@@ -386,6 +391,13 @@ pub fn plan(request: &Request<'_>) -> Plan {
             },
         },
     }
+}
+
+/// What belongs to the user, where a sandbox is large enough for it. The same after each restart.
+fn belongings<'a>(request: &Request<'a>) -> Option<&'a Belongings> {
+    let limits = enforced_limits(&request.spec.limits);
+    let fits = |own: &&Belongings| own.bytes <= limits.disk.bytes() / 4 && own.entries <= limits.inodes / 4;
+    request.root.belongings.as_ref().filter(fits)
 }
 
 /// What is left of the limits beside files that are frozen. Those of a successor are charged to its group already.

@@ -18,6 +18,7 @@ fn layout(lower: Option<&str>) -> RootLayout {
         top: lower.map(|_| vec!["opt".to_owned(), "proc".to_owned()]).unwrap_or_default(),
         user: User::SANDBOX,
         image_ids: None,
+        belongings: None,
         search_path: "/usr/bin".to_owned(),
         environment: Vec::new(),
         work_directory: Default::default(),

@@ -24,9 +24,10 @@ use crate::engine::Shared;
 use crate::history::History;
 use crate::launcher::Wanted;
 use crate::live::{Description, Live};
+use crate::pack::blocking;
 use crate::plan::{self, Held, Inheritance, Request};
 use crate::wire::{FromInit, ToInit};
-use crate::{crash, files, record};
+use crate::{crash, files, image, record};
 
 /// The steps of the server, in order, beside those of the launcher.
 pub const STEPS: &[&str] = &["record-both", "let-stay", "end-old", "record-new"];
@@ -116,6 +117,10 @@ impl Shared {
             return Err(Error::unsupported("the sandbox was made by a version that did not write down from what")
                 .with_hint("create another and copy what is needed to it"));
         };
+        if let Some(own) = root.belongings.clone() {
+            let (lowers, user) = (root.lowers.clone(), root.user);
+            blocking(move || image::restore_belongings(&own, &lowers, user)).await?;
+        }
         let spec = spec_of(before);
         // A name of its own for the launcher, which still has the old one.
         let id = SandboxId::random()?;

@@ -6,7 +6,7 @@
 use sandbox::{Account, Error, Image, Layer, Persistence, Result, Role, SandboxSpec};
 
 use crate::engine::Shared;
-use crate::ids::{FEWEST_SUBORDINATE as FEWEST_IDS, ImageIds, Pool};
+use crate::ids::{FEWEST_SUBORDINATE, ImageIds, Pool};
 use crate::image::{RootTree, User};
 
 /// Ids that a sandbox of root's has.
@@ -52,6 +52,14 @@ impl Shared {
         }
     }
 
+    /// Whether a sandbox gets copies of its user's files, because it could not see them as such.
+    pub(crate) fn copies_belongings(&self, role: Role) -> bool {
+        match role {
+            Role::Guest => matches!(self.host.pool, Some(Pool::Subordinate { .. })),
+            Role::Builder => false,
+        }
+    }
+
     /// A builder changes files of all owners, so it needs ids for them, and a tree that is its own.
     pub(crate) fn check_role(&self, spec: &SandboxSpec) -> Result<()> {
         match spec.role {
@@ -66,7 +74,7 @@ impl Shared {
                 "images can only be built by root and by users with subordinate ids, which their files' owners become",
             )
             .with_hint(format!(
-                "run the build as root, or give the user at least {FEWEST_IDS} ids by `usermod --add-subuids` and `--add-subgids`"
+                "run the build as root, or give the user at least {FEWEST_SUBORDINATE} ids by `usermod --add-subuids` and `--add-subgids`"
             )));
         }
         if self.host.image_ids().is_some() && matches!(spec.image, Image::Directory(_) | Image::Archive(_)) {

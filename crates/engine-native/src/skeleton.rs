@@ -12,7 +12,7 @@ use sandbox::Role;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ImageIds;
-use crate::image::{Bind, Fill, RootTree, User, WorkDirectory};
+use crate::image::{Belongings, Bind, Fill, RootTree, User, WorkDirectory};
 use crate::{collect, plan};
 
 /// Where the parts of a sandbox's root are on the host.
@@ -23,6 +23,9 @@ pub struct RootLayout {
     pub lowers: Vec<PathBuf>,
     /// What the writable layer begins with.
     pub fill: Vec<Fill>,
+    /// What of the image belongs to the user, where that has to be copied.
+    #[serde(default)]
+    pub belongings: Option<Belongings>,
     /// Modes that its first directories have had before.
     pub modes: Vec<(String, u32)>,
     pub binds: Vec<Bind>,
@@ -65,11 +68,12 @@ pub fn prepare(tree: RootTree, directory: &Path, work_directory: WorkDirectory, 
             }
         }
     }
-    let RootTree { lowers, fill, modes, binds, image_ids, top, user, search_path, environment, .. } = tree;
+    let RootTree { lowers, fill, belongings, modes, binds, image_ids, top, user, search_path, environment, .. } = tree;
     Ok(RootLayout {
         skeleton,
         lowers,
         fill,
+        belongings,
         modes,
         binds,
         attachments: Vec::new(),

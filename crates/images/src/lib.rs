@@ -5,6 +5,7 @@
 //! What a tree is used for is decided by its callers.
 
 pub mod archive;
+pub mod belongings;
 pub mod config;
 pub mod confined;
 pub mod difference;

@@ -359,7 +359,7 @@ fn changed(path: &[u8]) -> Error {
 }
 
 /// The owner that an unprivileged unpacker wrote down.
-pub(crate) fn owner_note(file: impl AsFd) -> Option<(u32, u32)> {
+pub fn owner_note(file: impl AsFd) -> Option<(u32, u32)> {
     let mut value = [0u8; 32];
     let length = rustix::fs::fgetxattr(file, OWNER_ATTRIBUTE, &mut value[..]).ok()?;
     let (user, group) = std::str::from_utf8(&value[..length]).ok()?.split_once(':')?;

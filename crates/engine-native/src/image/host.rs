@@ -98,6 +98,7 @@ impl Found {
             modes: Vec::new(),
             lowers: Vec::new(),
             image_ids: None,
+            belongings: None,
             binds,
             links,
             files: Vec::new(),

@@ -7,6 +7,8 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use images::confined::{Directory, Name, is_directory, is_regular, is_whiteout};
+use images::pack::owner_note;
+use images::unpack::Owners;
 use rustix::fs::Stat;
 
 #[derive(Debug)]
@@ -80,6 +82,14 @@ impl Found<'_> {
 
     pub fn is_file(&self) -> bool {
         is_regular(&self.stat)
+    }
+
+    /// Whose a directory is in the image: who owns it, where root has unpacked that, and what is written down elsewhere.
+    pub fn owner(&self) -> io::Result<u32> {
+        match Owners::for_caller() {
+            Owners::Kept | Owners::Mapped | Owners::Known => Ok(self.stat.st_uid),
+            Owners::Noted => Ok(owner_note(self.parent.enter(self.name)?).map_or(0, |(user, _)| user)),
+        }
     }
 }
 

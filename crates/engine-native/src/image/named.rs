@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use images::{Local, Platform, Reference, RunConfig, Store};
-use rustix::fs::Stat;
 use sandbox::{Environment, Error, ImageName, Result, Role};
 
 use super::layers::Layers;
@@ -85,9 +84,7 @@ fn belongings(layers: &Layers, tables: &Tables, user: User) -> Vec<(String, Stri
     let Some(account) = tables.account(user.id) else { return Vec::new() };
     let mut variables = vec![("USER".to_owned(), account.name.to_owned())];
     let home = layers.find(account.home).ok().flatten();
-    // Files have the owners of the image only where root has unpacked it.
-    let is_own = |stat: &Stat| stat.st_uid == user.id && rustix::process::geteuid().is_root();
-    if home.is_some_and(|home| home.is_directory() && is_own(&home.stat)) {
+    if home.is_some_and(|home| home.is_directory() && home.owner().is_ok_and(|owner| owner == user.id)) {
         variables.push(("HOME".to_owned(), account.home.to_owned()));
     }
     variables.retain(|(name, value)| Environment::default().insert(name, value).is_ok());

@@ -80,6 +80,7 @@ pub fn over(lowers: Vec<PathBuf>, layers: &Layers, tables: &Tables, user: User) 
         top: layers.top_directories().map_err(unreadable)?,
         user,
         image_ids: None,
+        belongings: None,
         search_path: SEARCH_PATH.to_owned(),
         environment: environment(),
     })

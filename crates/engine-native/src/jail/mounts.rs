@@ -17,6 +17,7 @@ use rustix::mount::{
 };
 
 use super::{Jail, StepError, skeleton};
+use crate::image::Fill;
 use crate::plan::{Directory, DirectoryOwner, Identity, Mount, Plan, Root, SKELETON, Scratch};
 use crate::syscall::{self, MountAttributes};
 
@@ -25,6 +26,9 @@ const STAGE: &str = "/tmp";
 
 /// All that programs can change, in the writable layer.
 const UPPER: &str = "upper";
+
+/// What of the image is the user's, in the writable layer as well.
+pub(crate) const BELONGINGS: &str = "belongings";
 
 /// What the kernel takes as one value of a mount's option.
 const LONGEST_OPTION: usize = 255;
@@ -52,10 +56,11 @@ impl Jail {
             None => open_sources(&self.plan)?,
         };
         self.sources = opened.into_iter().map(Some).collect();
-        for layer in &self.plan.fill {
-            let file = File::open(&layer.path);
-            self.fill.push(file.map_err(|error| StepError::with(layer.path.display().to_string(), error))?);
-        }
+        let open = |layer: &Fill| {
+            File::open(&layer.path).map_err(|error| StepError::with(layer.path.display().to_string(), error))
+        };
+        self.fill = self.plan.fill.iter().map(open).collect::<Result<_, _>>()?;
+        self.belongings = self.plan.belongings.as_ref().map(open).transpose()?;
         Ok(())
     }
 
@@ -115,13 +120,27 @@ impl Jail {
 
     /// Nothing of it is followed, whoever made it, and nothing is mounted here yet that it could reach.
     pub(super) fn fill_layer(&mut self) -> Result<(), StepError> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         for (file, layer) in std::mem::take(&mut self.fill).into_iter().zip(&self.plan.fill) {
-            let upper = images::Directory::from(rustix::fs::openat(self.scratch()?, UPPER, flags, Mode::empty())?);
-            // What fits is for the file system to say.
-            let limits = images::Limits { bytes: u64::MAX, ..images::Limits::default() };
-            images::unpack::unpack_layer(file, layer.digest, &upper, &limits, Owners::Mapped).map_err(from_images)?;
+            self.unpack(file, layer, UPPER)?;
         }
+        Ok(())
+    }
+
+    /// Beside the layer that programs write to, so that what they change of it is a change.
+    pub(super) fn unpack_belongings(&mut self) -> Result<(), StepError> {
+        if let (Some(file), Some(layer)) = (self.belongings.take(), &self.plan.belongings) {
+            rustix::fs::mkdirat(self.scratch()?, BELONGINGS, Mode::from_raw_mode(0o755))?;
+            self.unpack(file, layer, BELONGINGS)?;
+        }
+        Ok(())
+    }
+
+    fn unpack(&self, file: File, layer: &Fill, name: &str) -> Result<(), StepError> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = images::Directory::from(rustix::fs::openat(self.scratch()?, name, flags, Mode::empty())?);
+        // What fits is for the file system to say.
+        let limits = images::Limits { bytes: u64::MAX, ..images::Limits::default() };
+        images::unpack::unpack_layer(file, layer.digest, &directory, &limits, Owners::Mapped).map_err(from_images)?;
         Ok(())
     }
 
@@ -154,6 +173,9 @@ impl Jail {
                 _ => attach(&self.take_read_only(*source)?, scratch, &name)?,
             }
             lowers.push(format!("{STAGE}/{name}"));
+            if *source == SKELETON && self.plan.belongings.is_some() {
+                lowers.push(format!("{STAGE}/{BELONGINGS}"));
+            }
         }
         rustix::fs::mkdirat(scratch, "work", Mode::from_raw_mode(0o755))?;
         let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;

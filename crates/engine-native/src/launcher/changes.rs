@@ -13,7 +13,7 @@ use super::inherit::{Owners, layer_for, path_for};
 use super::pack::{become_insider, join_user};
 use super::{FromLauncher, Helper, Launcher, failed};
 use crate::changed;
-use crate::jail::Failure;
+use crate::jail::{BELONGINGS, Failure};
 use crate::syscall::{self, Forked};
 use crate::wire::{self, INIT_SCRATCH};
 
@@ -85,7 +85,14 @@ fn tell_changes(request: &LookRequest, layers: Layers, process: &OwnedFd, pipe: 
     let upper = directory(&scratch, "upper")?;
     let mut frozen = layers.frozen.iter().rev().map(|layer| directory(layer, ".")).collect::<io::Result<Vec<_>>>()?;
     let mut below = frozen.split_off(request.frozen.saturating_sub(request.below));
-    below.extend(layers.image.iter().map(|layer| directory(layer, ".")).collect::<io::Result<Vec<_>>>()?);
+    let mut image = layers.image.iter().map(|layer| directory(layer, ".")).collect::<io::Result<Vec<_>>>()?;
+    match directory(&scratch, BELONGINGS) {
+        // Where it lies when the root is built: below the skeleton, and above the image.
+        Ok(own) => image.insert(image.len().min(1), own),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    below.extend(image);
     let tops = [upper].into_iter().chain(frozen).collect();
     let mut writer = io::BufWriter::new(std::fs::File::from(pipe.try_clone()?));
     let (mut count, mut truncated) = (0, false);

@@ -145,17 +145,19 @@ async fn changes_of_an_image_are_told(place: Place) {
     place.image("base", vec![system(), files.finish()], Default::default());
     let sandbox = place.sandbox("base").await;
     assert_eq!(changes(&sandbox, None).await, Vec::<String>::new());
-    if is_root() {
-        sandbox.says("echo more >>/srv/own/changed; rm /srv/own/kept; echo x >/srv/own/new").await;
-        let expected = ["~/srv/own/changed", "-/srv/own/kept", "+/srv/own/new"];
-        assert_eq!(changes(&sandbox, None).await, expected);
-    }
+    sandbox.says("echo more >>/srv/own/changed; rm /srv/own/kept; echo x >/srv/own/new").await;
+    let expected = ["~/srv/own/changed", "-/srv/own/kept", "+/srv/own/new"];
+    assert_eq!(changes(&sandbox, None).await, expected);
     sandbox.says("echo x >/workspace/x").await;
     let since = checkpoint(&sandbox).await;
     sandbox.says("echo yy >/workspace/x").await;
     assert_eq!(changes(&sandbox, Some(since)).await, ["~/workspace/x"]);
     restore(&sandbox, since).await;
-    assert_eq!(sandbox.says("cat /workspace/x").await, "x\n");
+    assert_eq!(
+        sandbox.says("cat /workspace/x; cat /srv/own/changed; ls /srv/own").await,
+        "x\nimagemore\nchanged\nnew\n"
+    );
+    sandbox.says("echo x >/srv/own/kept; rm /srv/own/new").await;
     sandbox.destroy().await;
 }
 

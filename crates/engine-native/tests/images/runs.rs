@@ -3,14 +3,19 @@
 use std::time::Duration;
 
 use images::RunConfig;
-use sandbox::{Engine, ErrorKind, ExecRequest, ExecStatus, OnDisconnect, OutputTarget, Persistence};
+use sandbox::{
+    Checkpoints, Engine, ErrorKind, ExecRequest, ExecStatus, OnDisconnect, OutputTarget, Owner, Persistence, SandboxId,
+    SandboxSpec, SavedName, Snapshots,
+};
 
 use crate::layer::{Layer, system};
-use crate::place::{Place, create, is_root};
+use crate::place::{Place, create};
 use crate::tests;
 
 tests!(
     programs_run_as_the_image_s_user,
+    the_image_s_user_writes_where_it_could,
+    what_the_image_s_user_owns_is_kept_by_saves_and_moments,
     an_image_of_root_runs_as_the_sandbox_s_user,
     an_image_without_a_shell_works,
     nobody_inside_is_who_runs_the_engine,
@@ -41,12 +46,95 @@ async fn programs_run_as_the_image_s_user(place: Place) {
     assert_eq!(sandbox.says("echo $GREETING; echo $PATH; echo $USER").await, "hello there\n/opt/bin:/bin\napp\n");
     sandbox.says("touch /workspace/x /tmp/x /home/sandbox/x; stat -c %u /workspace/x >/dev/null").await;
     let home = sandbox.says("echo $HOME; touch $HOME/x").await;
-    if is_root() {
-        assert_eq!(home, "/srv/app\n");
-        sandbox.says("touch /data/x").await;
-    } else {
-        assert_eq!(home, "/home/sandbox\n");
+    assert_eq!(home, "/srv/app\n");
+    sandbox.says("touch /data/x").await;
+    sandbox.destroy().await;
+}
+
+/// An image whose user has a closed home, files of others in it, and rights by its group and as everybody.
+fn owned_image(place: &Place) {
+    let passwd = "root:x:0:0:root:/root:/bin/sh\napp:x:4242:77:app:/srv/app:/bin/sh\n";
+    let files = Layer::new()
+        .file("etc/passwd", 0o644, passwd)
+        .directory("var/all", 0o1777)
+        .file("opt/root-s", 0o644, "root")
+        .directory("opt/closed", 0o700)
+        .file("opt/closed/inside", 0o644, "root")
+        .owner(4242, 77)
+        .directory("srv/app", 0o700)
+        .file("srv/app/own", 0o600, "own")
+        .directory("opt/tool", 0o755)
+        .file("opt/tool/data", 0o644, "data")
+        .owner(0, 77)
+        .directory("opt/team", 0o2775)
+        .file("opt/secret", 0o640, "team")
+        .owner(33, 33)
+        .file("srv/app/web-s", 0o644, "web")
+        .file("opt/tool/web-s", 0o644, "web");
+    let run = RunConfig { user: "app".to_owned(), ..RunConfig::default() };
+    place.image("owned-by-app", vec![system(), files.finish()], run);
+}
+
+async fn the_image_s_user_writes_where_it_could(place: Place) {
+    owned_image(&place);
+    let sandbox = place.sandbox("owned-by-app").await;
+    let script = "cd ~; cat own web-s; echo more >>own; touch new; chmod 640 own; rm -f web-s; ls
+        cd /opt/tool; cat data; echo more >>data; echo mine >new; rm -f web-s; ln -s data link; ls
+        touch /opt/team/x /var/all/x; cat /opt/secret; stat -c '%u:%g %a' ~ ~/own /opt/tool/data /opt/secret";
+    let expected = "ownwebnew\nown\ndatadata\nlink\nnew\nteam4242:77 700\n4242:77 640\n4242:77 644\n0:77 640\n";
+    assert_eq!(sandbox.says(script).await, expected);
+    for closed in [
+        "echo x >>/opt/root-s",
+        "touch /opt/x",
+        "rm /opt/root-s",
+        "ls /opt/closed/",
+        "echo x >>/opt/secret",
+        "chmod 777 /opt",
+        "chmod 777 /opt/team",
+        "rm -r /opt/tool",
+    ] {
+        let (said, status) = sandbox.run(&["sh", "-c", closed]).await.unwrap();
+        assert_ne!(status, ExecStatus::Exited(0), "{closed}: {said}");
     }
+    sandbox.destroy().await;
+    let next = place.sandbox("owned-by-app").await;
+    assert_eq!(next.says("cat ~/own /opt/tool/data; ls ~").await, "owndataown\nweb-s\n", "one is another's");
+    next.destroy().await;
+}
+
+async fn what_the_image_s_user_owns_is_kept_by_saves_and_moments(place: Place) {
+    owned_image(&place);
+    let sandbox = place.sandbox("owned-by-app").await;
+    let changes = async |sandbox: &crate::place::Sandbox| -> Vec<String> {
+        let changes = sandbox.engine.changes(&sandbox.id, None, 20).await.unwrap();
+        changes.entries.iter().map(|change| change.path.to_string()).collect()
+    };
+    assert_eq!(changes(&sandbox).await, Vec::<String>::new());
+    sandbox.says("echo more >>~/own; rm /opt/tool/data; echo x >/opt/tool/new").await;
+    let expected = ["/opt/tool/data", "/opt/tool/new", "/srv/app/own"];
+    assert_eq!(changes(&sandbox).await, expected);
+    let since = sandbox.engine.checkpoint(&sandbox.id).await.unwrap();
+    assert_eq!(changes(&sandbox).await, expected);
+    sandbox.says("echo lost >>~/own; echo lost >/opt/tool/lost; rm ~/web-s").await;
+    sandbox.engine.restore(&sandbox.id, since).await.unwrap();
+    let list = "cat ~/own; ls ~ /opt/tool; stat -c %u:%g ~ ~/own /opt/tool /opt/tool/new";
+    let seen = "ownmore\n/opt/tool:\nnew\nweb-s\n\n/srv/app:\nown\nweb-s\n4242:77\n4242:77\n4242:77\n4242:77\n";
+    assert_eq!(sandbox.says(list).await, seen);
+
+    let name: SavedName = "kept".parse().unwrap();
+    sandbox.engine.save(&sandbox.id, &name).await.unwrap();
+    let saved = create(place.engine().await, "saved:kept", Persistence::Ephemeral).await.unwrap();
+    assert_eq!(saved.says(list).await, seen);
+    saved.says("echo again >>~/own; echo y >~/y; echo y >/opt/tool/y").await;
+    saved.destroy().await;
+    let fork = SandboxId::random().unwrap();
+    sandbox.engine.fork(&sandbox.id, &fork, &SandboxSpec::new(Owner::local())).await.unwrap();
+    let fork = crate::place::Sandbox { engine: sandbox.engine.clone(), id: fork };
+    assert_eq!(fork.says(list).await, seen);
+    fork.says("echo again >>~/own; rm /opt/tool/new").await;
+    assert_eq!(sandbox.says(list).await, seen, "a fork changes its own alone");
+    fork.destroy().await;
+    sandbox.engine.forget(&Owner::local(), &name).await.unwrap();
     sandbox.destroy().await;
 }
 
