@@ -55,10 +55,10 @@ pub struct Sandboxes {
 }
 
 impl Sandboxes {
-    /// `None` if the engine cannot keep what a command changed, or if its sandboxes could not change anything: those of an
-    /// ordinary user may not touch files of an image.
+    /// `None` if the engine cannot keep what a command changed, or if its sandboxes could not change anything: those of a
+    /// user who has no ids for the owners of an image's files may not touch them.
     pub fn new(service: &SandboxService, asker: &Owner) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
+        if !engine_native::can_build() {
             return None;
         }
         let trees = service.powers().trees.clone()?;

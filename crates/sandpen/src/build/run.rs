@@ -158,8 +158,12 @@ impl Executor<'_> {
 }
 
 fn no_sandboxes() -> Error {
-    Error::unsupported("RUN needs root: files of an image cannot be changed in a sandbox that an ordinary user makes")
-        .with_hint("build as root; a Dockerfile without RUN can be built by everybody")
+    Error::unsupported("RUN needs root, or subordinate ids that the owners of an image's files become in a sandbox")
+        .with_hint(format!(
+            "install newuidmap (the package uidmap or shadow-utils) and give the user at least {} ids by `usermod --add-subuids` \
+             and `--add-subgids`, or build as root; a Dockerfile without RUN can be built by everybody",
+            engine_native::FEWEST_IDS_TO_BUILD
+        ))
 }
 
 /// Names that no variable of a program can have are of no use to it.

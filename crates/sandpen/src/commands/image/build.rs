@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
     };
     let mut workshop = Workshop { store, sandboxes: None, registries };
     let runs_something = runs_something(&request.dockerfile)?;
-    let built = if runs_something && rustix::process::geteuid().is_root() {
+    let built = if runs_something && engine_native::can_build() {
         wiring::with_service(config, async |service| {
             workshop.sandboxes = Sandboxes::new(&service, &Owner::local());
             go(&workshop, &request, config).await
