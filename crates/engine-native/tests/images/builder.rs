@@ -34,7 +34,7 @@ fn tools() -> Vec<u8> {
     Layer::new().programs(&["chgrp", "chmod", "chown", "cp", "mkdir", "mknod", "mv", "sleep"]).finish()
 }
 
-fn image(place: &Place) {
+pub fn image(place: &Place) {
     let files = Layer::new()
         .file("etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34:web:/srv:/bin/sh\n")
         .directory("root", 0o700)
@@ -44,7 +44,7 @@ fn image(place: &Place) {
     place.image("base", vec![system(), tools(), files.finish()], Default::default());
 }
 
-async fn try_builder(place: &Place, image: &str, change: impl FnOnce(&mut SandboxSpec)) -> Result<Sandbox> {
+pub async fn try_builder(place: &Place, image: &str, change: impl FnOnce(&mut SandboxSpec)) -> Result<Sandbox> {
     let mut spec = SandboxSpec::new(Owner::local());
     spec.image = image.parse::<Image>()?;
     spec.role = Role::Builder;

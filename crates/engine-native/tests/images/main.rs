@@ -1,8 +1,9 @@
 //! Sandboxes from images that are made here, layer by layer, from programs of the host, with whatever rights it is run.
 //!
-//! As an ordinary user the files of an image belong to that user, who is nobody inside; what a test says of owners is then
-//! that.
+//! As an ordinary user the files of an image are nobody's inside, except those of its own user, and except in builders; what
+//! a test says of owners is then that.
 
+mod apart;
 mod builder;
 mod kept;
 mod killed;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
         runs::tests(),
         life::tests(),
         builder::tests(),
+        apart::tests(),
         kept::tests(),
         saved::tests(),
         killed::tests(),

@@ -143,10 +143,6 @@ pub fn sandboxes_work() -> bool {
     })
 }
 
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 #[track_caller]
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
