@@ -4,7 +4,8 @@ use sandbox::{ByteSize, Layer, Limits, Owner, Persistence, SandboxSpec};
 
 use super::*;
 use crate::cgroup::{Controller, Place, Version};
-use crate::image::{Bind, User};
+use crate::ids::ImageIds;
+use crate::image::{Belongings, Bind, Fill, User};
 use crate::skeleton::RootLayout;
 
 fn layout(lower: Option<&str>) -> RootLayout {
@@ -26,6 +27,10 @@ fn layout(lower: Option<&str>) -> RootLayout {
 }
 
 fn make(spec: &SandboxSpec, lower: Option<&str>, without: &[Layer], single_id: bool) -> Plan {
+    make_on(spec, &layout(lower), without, single_id)
+}
+
+fn make_on(spec: &SandboxSpec, root: &RootLayout, without: &[Layer], single_id: bool) -> Plan {
     let places = Controller::ALL.map(|controller| Place {
         controller,
         version: Version::V1,
@@ -35,7 +40,7 @@ fn make(spec: &SandboxSpec, lower: Option<&str>, without: &[Layer], single_id: b
         id: &"sb-23456789abcdefgh".parse().unwrap(),
         spec,
         instance: "in-23456789abcdefgh",
-        root: &layout(lower),
+        root,
         places: &places,
         walls: &Layer::ALL.iter().copied().filter(|layer| !without.contains(layer)).collect(),
         single_id,
@@ -134,6 +139,31 @@ fn without_a_range_of_ids_there_is_only_the_users_own() {
     let spec = SandboxSpec::new(Owner::local());
     assert_eq!(make(&spec, None, &[], false).identity, Identity::OwnRange);
     assert_eq!(make(&spec, None, &[Layer::UidRange], true).identity, Identity::Single);
+}
+
+#[test]
+fn a_root_whose_files_have_ids_is_seen_with_these_alone() {
+    let spec = SandboxSpec::new(Owner::local());
+    let ids = ImageIds { first_user: 5, first_group: 6, count: 2048 };
+    let root = RootLayout { image_ids: Some(ids), ..layout(Some("/image")) };
+    assert_eq!(make_on(&spec, &root, &[], false).identity, Identity::Images);
+}
+
+#[test]
+fn what_belongs_to_the_user_takes_nothing_of_its_disk() {
+    let layer = Fill { path: PathBuf::from("/layer"), digest: images::Digest::of(b"layer") };
+    let own = Belongings { layer: layer.clone(), entries: 10, bytes: 1 << 20 };
+    let root = RootLayout { belongings: Some(own.clone()), ..layout(Some("/image")) };
+    let mut spec = SandboxSpec::new(Owner::local());
+    spec.limits.disk = ByteSize::mebibytes(4);
+    let plan = make_on(&spec, &root, &[], false);
+    assert_eq!(plan.belongings, Some(layer));
+    assert_eq!(plan.scratch.bytes, Some((4 << 20) + own.most_bytes()));
+    assert_eq!(plan.scratch.inodes, Some(spec.limits.inodes + 10));
+    // A sandbox that is too small for it is one without.
+    spec.limits.disk = ByteSize::mebibytes(3);
+    let plan = make_on(&spec, &root, &[], false);
+    assert_eq!((plan.belongings, plan.scratch.bytes), (None, Some(3 << 20)));
 }
 
 #[test]
