@@ -109,9 +109,7 @@ impl Shared {
                         _ => Vec::new(),
                     };
                     let belongings = match (&hold, copies) {
-                        (Some(held), Some(directory)) => {
-                            image::find_belongings(held.named.manifest.digest, &tree.lowers, tree.user, &directory)?
-                        }
+                        (Some(_), Some(directory)) => image::find_belongings(&tree.lowers, tree.user, &directory)?,
                         _ => None,
                     };
                     prepare(RootTree { modes, belongings, ..tree })

@@ -83,6 +83,14 @@ impl Drop for World {
         if self.state_dir().exists() {
             self.run(&["stop", "--all"]);
         }
+        // Of an ordinary user's builds there are trees that only the program itself can remove.
+        let built_upon = self.state_dir().join("images/v1/apart").read_dir();
+        if built_upon.is_ok_and(|mut entries| entries.next().is_some()) {
+            for image in self.run(&["image", "ls", "-q"]).stdout.lines() {
+                self.run(&["image", "rm", image]);
+            }
+            self.run(&["image", "prune"]);
+        }
     }
 }
 
