@@ -142,13 +142,12 @@ impl Core {
 
     /// A branch has done what the other has done so far. Taken before the branch is: what comes later is not in its files.
     fn first_log(&self, spec: &SandboxSpec, origin: &Origin) -> Log {
-        let inherited = match origin {
-            Origin::Image => None,
-            Origin::Fork { source, .. } => self.log(&source.owner, &source.id).ok(),
-        };
-        match inherited {
-            Some((_, log)) => log.without_marks(),
-            None => Log::new(self.known_environment(&spec.environment).withheld),
+        match origin {
+            Origin::Image => Log::new(self.known_environment(&spec.environment).withheld),
+            Origin::Fork { source, .. } => match self.log(&source.owner, &source.id) {
+                Ok((_, log)) => log.without_marks(),
+                Err(_) => Log::incomplete(),
+            },
         }
     }
 

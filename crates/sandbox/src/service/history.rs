@@ -43,26 +43,50 @@ impl DeedKey {
 /// The lines of one sandbox.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Log {
-    /// Variables of the sandbox whose values are not to be told.
-    pub withheld: BTreeSet<String>,
+    pub withheld: Withheld,
     lines: VecDeque<Line>,
     bytes: usize,
     dropped: u64,
 }
 
+/// Variables of the sandbox whose values are not to be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Withheld {
+    These(BTreeSet<String>),
+    /// Nobody knows any more which, so any of them may be.
+    All,
+}
+
+impl Default for Withheld {
+    fn default() -> Self {
+        Self::These(BTreeSet::new())
+    }
+}
+
+impl Withheld {
+    fn known_of(&self, environment: &Environment) -> KnownEnvironment {
+        match self {
+            Self::These(names) => KnownEnvironment::new(environment, names),
+            Self::All => {
+                KnownEnvironment::new(environment, &environment.iter().map(|(name, _)| name.to_owned()).collect())
+            }
+        }
+    }
+}
+
 impl Log {
     pub fn new(withheld: BTreeSet<String>) -> Self {
-        Self { withheld, ..Self::default() }
+        Self { withheld: Withheld::These(withheld), ..Self::default() }
     }
 
     /// One of which `dropped` entries are gone already.
-    pub fn resumed(withheld: BTreeSet<String>, dropped: u64) -> Self {
+    pub fn resumed(withheld: Withheld, dropped: u64) -> Self {
         Self { withheld, dropped, ..Self::default() }
     }
 
     /// One whose beginning nobody knows any more.
     pub fn incomplete() -> Self {
-        Self::resumed(BTreeSet::new(), 1)
+        Self::resumed(Withheld::All, 1)
     }
 
     /// Something was there that cannot be told.
@@ -154,7 +178,7 @@ impl Log {
         History {
             image: spec.image.clone(),
             attachments: spec.attachments.clone(),
-            environment: KnownEnvironment::new(&spec.environment, &self.withheld),
+            environment: self.withheld.known_of(&spec.environment),
             work_directory: spec.work_directory.clone().unwrap_or_else(GuestPath::workspace),
             entries: self.entries(),
             dropped: self.dropped,

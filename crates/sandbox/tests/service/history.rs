@@ -174,6 +174,28 @@ async fn values_that_the_operator_passes_through_are_not_told() {
 }
 
 #[tokio::test]
+async fn no_value_is_told_when_nobody_knows_which_may_be() {
+    let world = World::new();
+    let service = world.process_set(|settings| settings.passed_through = ["TOKEN".to_owned()].into()).await;
+    let mut environment = Environment::default();
+    environment.insert("TOKEN", "hush-hush").unwrap();
+    let info = create(&service, SandboxSpec { environment, ..persistent("lab") }).await;
+    let file = world.state.path().join(format!("ledger/{}.history", info.id));
+    fs::write(&file, "{\n").unwrap();
+    let reader = world.process().await;
+    assert!(!format!("{:?}", of(&reader, &info.id).await).contains("hush-hush"));
+    let branch = reader.fork(&owner(), &info.id, ForkRequest::default()).await.unwrap();
+    assert!(!format!("{:?}", of(&reader, &branch.id).await).contains("hush-hush"));
+
+    // As with a sandbox of an earlier version.
+    fs::remove_file(&file).unwrap();
+    drop((service, reader));
+    settle().await;
+    let history = of(&world.process().await, &info.id).await;
+    assert!(!format!("{history:?}").contains("hush-hush") && history.dropped > 0, "{history:?}");
+}
+
+#[tokio::test]
 async fn several_processes_add_to_one_history() {
     let world = World::new();
     let (first, second) = (world.process().await, world.process().await);

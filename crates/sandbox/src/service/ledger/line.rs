@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::exec::ExecStatus;
 use crate::history::{Deed, KnownEnvironment};
 use crate::path::GuestPath;
-use crate::service::history::{DeedKey, Line, Log};
+use crate::service::history::{DeedKey, Line, Log, Withheld};
 use crate::spec::Environment;
 use crate::tree::Checkpoint;
 
@@ -20,6 +20,8 @@ struct WrittenHead {
     version: u32,
     #[serde(skip_serializing_if = "BTreeSet::is_empty", default)]
     withheld: BTreeSet<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    all_withheld: bool,
     #[serde(default)]
     dropped: u64,
 }
@@ -102,7 +104,11 @@ enum Bytes {
 }
 
 pub(super) fn encode_log(log: &Log) -> Result<Vec<u8>> {
-    let head = WrittenHead { version: VERSION, withheld: log.withheld.clone(), dropped: log.dropped() };
+    let (withheld, all_withheld) = match &log.withheld {
+        Withheld::These(names) => (names.clone(), false),
+        Withheld::All => (BTreeSet::new(), true),
+    };
+    let head = WrittenHead { version: VERSION, withheld, all_withheld, dropped: log.dropped() };
     let mut bytes = to_json(&head)?;
     bytes.push(b'\n');
     for line in log.lines() {
@@ -130,7 +136,8 @@ pub(super) fn encode(line: &Line) -> Result<Vec<u8>> {
 /// `None` for one that cannot be read, or that a later version wrote.
 pub(super) fn decode_head(bytes: &[u8]) -> Option<Log> {
     let head: WrittenHead = serde_json::from_slice(bytes).ok()?;
-    (head.version == VERSION).then(|| Log::resumed(head.withheld, head.dropped))
+    let withheld = if head.all_withheld { Withheld::All } else { Withheld::These(head.withheld) };
+    (head.version == VERSION).then(|| Log::resumed(withheld, head.dropped))
 }
 
 pub(super) fn decode(bytes: &[u8]) -> Option<Line> {
@@ -328,13 +335,20 @@ mod tests {
     }
 
     #[test]
+    fn what_nobody_knows_stays_unknown() {
+        let written = encode_log(&Log::incomplete()).unwrap();
+        assert_eq!(decode_head(&written), Some(Log::incomplete()));
+        assert_eq!(decode_head(b"{\"version\":1}"), Some(Log::default()), "most have nothing to withhold");
+    }
+
+    #[test]
     fn each_line_is_one_and_reads_as_it_was_written() {
         for line in samples() {
             let bytes = encode(&line).unwrap();
             assert!(!bytes.contains(&b'\n'), "{line:?}");
             assert_eq!(decode(&bytes), Some(line));
         }
-        let mut log = Log::resumed(["TOKEN".to_owned()].into(), 5);
+        let mut log = Log::resumed(Withheld::These(["TOKEN".to_owned()].into()), 5);
         samples().into_iter().for_each(|line| log.push(line));
         let bytes = encode_log(&log).unwrap();
         let mut lines = bytes.split(|byte| *byte == b'\n');
