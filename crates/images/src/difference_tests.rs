@@ -198,3 +198,12 @@ fn large_files_that_nobody_asks_for_are_passed_over() {
     pick(&place.store, &layers, &wanted, &CancellationToken::new(), &mut take).unwrap();
     assert_eq!(picked, b"base");
 }
+
+#[test]
+fn a_file_in_the_place_of_a_directory_hides_what_was_in_it() {
+    let place = Place::new();
+    let (directory, file) = (Directory("a/", 0o755, 0), File("a/b", 0o644, 0, "x"));
+    let below: &[&[Put<'_>]] = &[&[directory, file], &[File("a", 0o644, 0, "")]];
+    assert_eq!(place.told(below, &[&[directory, file]], &[&[directory]]), told("a/b", What::Missing));
+    assert_eq!(place.told(below, &[&[directory, file]], &[&[directory, file]]), []);
+}

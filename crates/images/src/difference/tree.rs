@@ -73,6 +73,17 @@ impl Interest<'_> {
             Self::Only { paths, below } => paths.contains(path) || ancestors(path).any(|one| below.contains(one)),
         }
     }
+
+    /// Whether something of interest can be below a path: what is no directory takes that away.
+    fn is_below(self, path: &[u8]) -> bool {
+        let start = [path, b"/"].concat();
+        let has =
+            |set: &BTreeSet<Vec<u8>>| set.range(start.clone()..).next().is_some_and(|one| one.starts_with(&start));
+        match self {
+            Self::All => true,
+            Self::Only { paths, below } => has(paths) || below.contains(path) || has(below),
+        }
+    }
 }
 
 impl Tree {
@@ -254,10 +265,11 @@ impl Layer {
             self.removed.push(if parent.is_empty() { name.to_vec() } else { [parent, b"/", name].concat() });
             return Ok(());
         }
-        if !interest.covers(&path) {
+        let header = entry.header();
+        let is_in_the_way = header.entry_type() != EntryType::Directory && interest.is_below(&path);
+        if !interest.covers(&path) && !is_in_the_way {
             return Ok(());
         }
-        let header = entry.header();
         let mode = header.mode()?;
         let (user, group, modified) = (header.uid()?, header.gid()?, header.mtime()?);
         let kind = match header.entry_type() {
