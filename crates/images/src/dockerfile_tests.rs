@@ -237,5 +237,10 @@ fn what_is_ignored_is_left_out_unless_a_later_line_keeps_it() {
         assert_eq!(ignore.leaves_out(path), expected, "{path}");
     }
     assert!(ignore.has_exceptions() && !Ignore::parse("a\n").unwrap().has_exceptions());
+    let long = "x\n".repeat(MAX_BYTES / 2);
+    assert!(
+        Ignore::parse(&long).is_ok() && Ignore::parse(&format!("{long}y")).is_err(),
+        "what is cut off would be copied"
+    );
     assert!(!Ignore::default().leaves_out("anything"));
 }

@@ -1,13 +1,17 @@
 //! `.dockerignore`: what of the build context is not there for the build.
 
+use super::MAX_BYTES;
 use super::pattern::Pattern;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignore(Vec<(Pattern, bool)>);
 
 impl Ignore {
     pub fn parse(text: &str) -> Result<Self> {
+        if text.len() > MAX_BYTES {
+            return Err(Error::LimitExceeded("a .dockerignore has more than a mebibyte".to_owned()));
+        }
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = text.lines().filter(|line| !line.starts_with('#')).map(str::trim);
         let mut patterns = Vec::new();
