@@ -131,9 +131,16 @@ impl Gateway {
 
     /// Let a sandbox out, as far as its pass says, until the door is dropped.
     pub fn open(self: &Arc<Self>, pass: &Pass, sockets: Sockets) -> Result<Door> {
+        let Grant { id, owner, .. } = &pass.grant;
+        let activity = Arc::new(Activity::new(owner.clone(), id.clone(), self.settings.events.clone()));
+        self.open_again(pass, sockets, Account { activity, cap: Cap::new(self.settings.of_sandbox) })
+    }
+
+    /// The same for a sandbox that had a door before: what it used then counts.
+    pub fn open_again(self: &Arc<Self>, pass: &Pass, sockets: Sockets, account: Account) -> Result<Door> {
         let broken =
             |error: std::io::Error| Error::internal("the sandbox's way out could not be opened").with_cause(error);
-        let Grant { id, owner, network, private_hosts, secrets: _ } = &pass.grant;
+        let Grant { id: _, owner, network, private_hosts, secrets: _ } = &pass.grant;
         let handle = {
             let mut worker = self.worker.lock().unwrap_or_else(PoisonError::into_inner);
             match &*worker {
@@ -141,7 +148,6 @@ impl Gateway {
                 None => worker.insert(Worker::start().map_err(broken)?).handle().clone(),
             }
         };
-        let activity = Arc::new(Activity::new(owner.clone(), id.clone(), self.settings.events.clone()));
         let doorway = Arc::new(Doorway {
             dialer: Dialer::new(
                 network.clone(),
@@ -149,8 +155,8 @@ impl Gateway {
                 Arc::clone(&self.reach),
                 Arc::clone(&self.resolver),
             ),
-            activity: Arc::clone(&activity),
-            caps: Caps { of_sandbox: Cap::new(self.settings.of_sandbox), of_owner: self.cap_of(owner) },
+            activity: Arc::clone(&account.activity),
+            caps: Caps { of_sandbox: Arc::clone(&account.cap), of_owner: self.cap_of(owner) },
             inspector: pass.inspector.clone(),
             most_connections: self.settings.of_sandbox.connections,
             names: Arc::new(Mutex::new(Names::new())),
@@ -160,7 +166,7 @@ impl Gateway {
             door::adopt(sockets).map_err(broken)?
         };
         let task = handle.spawn(doorway.run(listener, socket)).abort_handle();
-        Ok(Door { task, activity, _gateway: Arc::clone(self) })
+        Ok(Door { task, account, _gateway: Arc::clone(self) })
     }
 
     fn cap_of(&self, owner: &Owner) -> Arc<Cap> {
@@ -173,21 +179,40 @@ impl Gateway {
 #[derive(Debug)]
 pub struct Door {
     task: AbortHandle,
-    activity: Arc<Activity>,
+    account: Account,
     /// The thread that serves it ends with the gateway.
     _gateway: Arc<Gateway>,
 }
 
 impl Door {
     pub fn mark(&self) -> Mark {
-        self.activity.mark()
+        self.account.activity.mark()
     }
 
     /// What happened from then to now.
     pub fn since(&self, mark: Mark) -> NetworkActivity {
-        self.activity.since(mark)
+        self.account.activity.since(mark)
     }
 
+    pub fn usage(&self) -> NetworkUsage {
+        self.account.usage()
+    }
+
+    /// For the next door of the same sandbox.
+    pub fn account(&self) -> Account {
+        self.account.clone()
+    }
+}
+
+/// What a sandbox has used of its way out and may still use. It outlives a door: a sandbox that is built anew over its own
+/// files is the same sandbox.
+#[derive(Clone, Debug)]
+pub struct Account {
+    activity: Arc<Activity>,
+    cap: Arc<Cap>,
+}
+
+impl Account {
     pub fn usage(&self) -> NetworkUsage {
         self.activity.usage()
     }

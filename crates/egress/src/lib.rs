@@ -37,7 +37,7 @@ mod vhost;
 mod worker;
 
 pub use activity::Mark;
-pub use gateway::{Door, Gateway, GatewaySettings, Sockets};
+pub use gateway::{Account, Door, Gateway, GatewaySettings, Sockets};
 pub use grant::{Allowance, Grant, GuestFile, Pass};
 #[cfg(feature = "weaken")]
 pub use rule::Rule;

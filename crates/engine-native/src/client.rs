@@ -117,13 +117,15 @@ impl Launcher {
         Ok(Asked { started: on_started, fate: on_fate, sockets })
     }
 
-    /// Ask for sockets in the network of a sandbox that runs. One at a time for each `id`.
-    pub async fn listen(&self, id: &str, process: BorrowedFd<'_>, namespaces: u64) -> io::Result<AskedSockets> {
-        let sockets = self.expect_sockets(id);
-        let message = ToLauncher::Listen { id: id.to_owned(), namespaces };
-        let sent = self.channel.send(&message, &[process]).await;
+    /// Ask for sockets in the network of a sandbox that runs. Under a name of its own: that of the sandbox may be the name of
+    /// another process 1, whose end is about to be told and takes along what waits under it.
+    pub async fn listen(&self, process: BorrowedFd<'_>, namespaces: u64) -> io::Result<AskedSockets> {
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let id = format!("sockets-{}", ASKED.fetch_add(1, Ordering::Relaxed));
+        let sockets = self.expect_sockets(&id);
+        let sent = self.channel.send(&ToLauncher::Listen { id: id.clone(), namespaces }, &[process]).await;
         if let Err(error) = sent {
-            lock(&self.entries).sockets.remove(id);
+            lock(&self.entries).sockets.remove(&id);
             return Err(error);
         }
         Ok(sockets)

@@ -59,7 +59,7 @@ impl Shared {
     /// Sockets for a sandbox that runs, whoever made it.
     pub(crate) async fn ask_for_sockets(&self, live: &Live) -> Result<AskedSockets> {
         let namespaces = plan::namespaces(&live.description.walls);
-        self.launcher()?.listen(live.id().as_str(), live.process(), namespaces).await.map_err(unavailable)
+        self.launcher()?.listen(live.process(), namespaces).await.map_err(unavailable)
     }
 
     /// The way out of a sandbox that has one. For one that another process made it is opened by the first who needs it;
@@ -72,7 +72,10 @@ impl Shared {
         let opened = live.door.get_or_try_init(|| async {
             let pass = self.config.gateway.prepare(grant(description), description.keepsake.as_deref())?;
             let sockets = receive(self.ask_for_sockets(live).await?).await?;
-            self.config.gateway.open(&pass, sockets)
+            match &live.account {
+                Some(account) => self.config.gateway.open_again(&pass, sockets, account.clone()),
+                None => self.config.gateway.open(&pass, sockets),
+            }
         });
         opened.await.map(Some)
     }

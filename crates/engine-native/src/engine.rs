@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use egress::{Door, Gateway};
+use egress::Gateway;
 use sandbox::{
     Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, InstanceId, IsolationReport, Layer, Made,
     Network, NetworkUsage, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
@@ -393,7 +393,7 @@ impl Engine for NativeEngine {
             network: match live.description.network {
                 Network::None => None,
                 Network::Hosts(_) | Network::Internet => {
-                    Some(live.door.get().map_or_else(NetworkUsage::default, Door::usage))
+                    Some(live.account().map_or_else(NetworkUsage::default, |account| account.usage()))
                 }
             },
             quiet: quiet.map(Duration::from_millis),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use egress::Door;
+use egress::{Account, Door};
 use rustix::process::Signal;
 use sandbox::{
     Environment, Error, ExecRequest, GuestPath, HostRule, Layer, Limits, Network, Owner, Persistence, Result, Role,
@@ -73,6 +73,8 @@ pub struct Live {
     /// Its way out, while this process serves it. Empty for one without a network, and for one that another process
     /// made and that nobody here has used yet.
     pub door: OnceCell<Door>,
+    /// Of the sandbox in whose place it is.
+    pub account: Option<Account>,
     history: Mutex<History>,
     /// Held by whoever starts something in it, and alone by whoever puts another process 1 in the place of this one. The
     /// successor has the same.
@@ -99,6 +101,7 @@ impl Live {
             fate,
             asking: tokio::sync::Mutex::new(()),
             door: OnceCell::new(),
+            account: None,
             history,
             entrance: Arc::default(),
             changing: Arc::default(),
@@ -109,7 +112,13 @@ impl Live {
     pub fn in_place_of(mut self, other: &Self) -> Self {
         self.entrance = other.entrance.clone();
         self.changing = other.changing.clone();
+        self.account = other.account();
         self
+    }
+
+    /// What was used of the network, if anything ever could be.
+    pub fn account(&self) -> Option<Account> {
+        self.door.get().map(Door::account).or_else(|| self.account.clone())
     }
 
     pub fn history(&self) -> History {

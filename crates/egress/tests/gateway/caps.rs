@@ -7,7 +7,7 @@ use egress::{Allowance, Gateway, GatewaySettings};
 use sandbox::Owner;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{connect, echo, lab, open, serve, settings, soon};
+use crate::support::{connect, echo, lab, open, open_again, serve, settings, soon};
 
 const WIDE: Allowance = Allowance { connections: 1000, bytes: None, rate: None };
 
@@ -62,6 +62,22 @@ async fn bytes_that_are_used_up_end_connections_and_refuse_new_ones() {
     let answer = lab.connect(&format!("localhost:{port}")).await.unwrap_err();
     assert!(answer.contains("bytes_used_up"), "{answer}");
     assert_eq!(lab.refused(), [format!("localhost:{port} bytes_used_up 2")]);
+}
+
+#[tokio::test]
+async fn another_door_of_the_same_sandbox_brings_no_new_allowance() {
+    let of_sandbox = Allowance { bytes: Some(100_000), ..WIDE };
+    let lab = lab("localhost:*", GatewaySettings { of_sandbox, ..settings() });
+    let port = serve(|mut stream| async move {
+        let _ = stream.write_all(&vec![7; 1 << 20]).await;
+    })
+    .await;
+    let mut stream = lab.connect(&format!("localhost:{port}")).await.unwrap();
+    soon(stream.read_to_end(&mut Vec::new())).await.unwrap_err();
+    let (next, proxy) = open_again(&lab.gateway, "localhost:*", lab.door.account());
+    let answer = connect(proxy, &format!("localhost:{port}")).await.unwrap_err();
+    assert!(answer.contains("bytes_used_up"), "{answer}");
+    assert_eq!(next.usage(), lab.door.usage());
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use egress::{Door, Gateway, GatewaySettings, Grant, Mark, Sockets};
+use egress::{Account, Door, Gateway, GatewaySettings, Grant, Mark, Pass, Sockets};
 use sandbox::{Owner, SandboxId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -33,9 +33,18 @@ pub fn lab(network: &str, settings: GatewaySettings) -> Lab {
 }
 
 pub fn open(gateway: &Arc<Gateway>, network: &str, owner: &Owner) -> (Door, SocketAddr, SocketAddr) {
-    let streams = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let names = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let addresses = (streams.local_addr().unwrap(), names.local_addr().unwrap());
+    let (sockets, streams, names) = sockets();
+    let door = gateway.open(&pass(gateway, network, owner), sockets).unwrap();
+    (door, streams, names)
+}
+
+pub fn open_again(gateway: &Arc<Gateway>, network: &str, account: Account) -> (Door, SocketAddr) {
+    let (sockets, streams, _) = sockets();
+    let door = gateway.open_again(&pass(gateway, network, &Owner::local()), sockets, account).unwrap();
+    (door, streams)
+}
+
+fn pass(gateway: &Gateway, network: &str, owner: &Owner) -> Pass {
     let grant = Grant {
         id: SandboxId::random().unwrap(),
         owner: owner.clone(),
@@ -43,9 +52,14 @@ pub fn open(gateway: &Arc<Gateway>, network: &str, owner: &Owner) -> (Door, Sock
         private_hosts: Vec::new(),
         secrets: Default::default(),
     };
-    let pass = gateway.prepare(grant, None).unwrap();
-    let door = gateway.open(&pass, Sockets { streams: streams.into(), names: names.into() }).unwrap();
-    (door, addresses.0, addresses.1)
+    gateway.prepare(grant, None).unwrap()
+}
+
+fn sockets() -> (Sockets, SocketAddr, SocketAddr) {
+    let streams = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let names = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addresses = (streams.local_addr().unwrap(), names.local_addr().unwrap());
+    (Sockets { streams: streams.into(), names: names.into() }, addresses.0, addresses.1)
 }
 
 impl Lab {

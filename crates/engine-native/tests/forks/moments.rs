@@ -25,6 +25,7 @@ tests!(
     there_are_so_many_moments,
     the_sandbox_stays_the_same,
     logs_and_the_deadline_go_along,
+    what_was_used_of_the_network_counts,
     files_that_are_written_meanwhile_wait_or_refuse,
     what_is_saved_has_all_layers,
     another_process_goes_back,
@@ -247,6 +248,26 @@ async fn logs_and_the_deadline_go_along(place: Place) {
     tokio::time::sleep(Duration::from_secs(6)).await;
     let gone = sandbox.run(&["true"]).await.unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound, "its deadline is that of before");
+}
+
+/// Otherwise a sandbox could have its allowance anew as often as it is remembered.
+async fn what_was_used_of_the_network_counts(place: Place) {
+    let mut spec = SandboxSpec::new(Owner::local());
+    spec.network = "allowed.invalid".parse().unwrap();
+    let sandbox = Sandbox { engine: place.engine().await, id: SandboxId::random().unwrap() };
+    sandbox.engine.create(&sandbox.id, &spec).await.unwrap();
+    let refused = async || sandbox.engine.usage(&sandbox.id).await.unwrap().network.unwrap().refused;
+    sandbox.says("getent hosts other.invalid || echo 1 >file").await;
+    let before = refused().await;
+    assert!(before > 0);
+    let moment = checkpoint(&sandbox).await;
+    assert_eq!(refused().await, before);
+    sandbox.says("getent hosts other.invalid || echo 2 >file").await;
+    let after = refused().await;
+    assert!(after > before, "{after} after {before}");
+    restore(&sandbox, moment).await;
+    assert_eq!(refused().await, after);
+    sandbox.destroy().await;
 }
 
 async fn files_that_are_written_meanwhile_wait_or_refuse(place: Place) {
