@@ -11,7 +11,7 @@ use crate::history::inheritance;
 use crate::live::{Description, Live};
 use crate::plan::{Heir, Inheritance};
 use crate::record;
-use crate::restart::{busy, freeze, not_recorded};
+use crate::restart::{freeze_at_rest, not_recorded};
 
 #[async_trait]
 impl Checkpoints for NativeEngine {
@@ -54,7 +54,7 @@ impl Shared {
     async fn checkpoint(&self, id: &SandboxId) -> Result<Checkpoint> {
         let alone = self.alone(id).await?;
         let live = &alone.live;
-        let frozen = freeze(live).await?.ok_or_else(busy)?;
+        let frozen = freeze_at_rest(live).await?;
         let history = live.history();
         let is_empty = |changes: Changes| changes.entries.is_empty();
         if let Some(newest) = history.newest_here()
@@ -79,7 +79,7 @@ impl Shared {
         let alone = self.alone(id).await?;
         let live = &alone.live;
         let history = live.history().back_to(to)?;
-        let frozen = freeze(live).await?.ok_or_else(busy)?;
+        let frozen = freeze_at_rest(live).await?;
         let all = inheritance(Heir::Successor, live, false);
         let inheritance = Inheritance { layers: history.layers.len(), ..all };
         self.restart(frozen, inheritance, history).await?;

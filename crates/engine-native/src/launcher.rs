@@ -12,6 +12,8 @@ mod listen;
 mod pack;
 mod program;
 
+pub(crate) use inherit::pid_of;
+
 pub use changes::LookRequest;
 pub(crate) use create::map_with_helper;
 pub use pack::{PackFailure, PackRequest, PackedTree, Tree};

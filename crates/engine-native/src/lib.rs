@@ -48,6 +48,7 @@ mod process;
 mod record;
 mod restart;
 mod role;
+mod running;
 mod saved;
 pub mod seccomp;
 mod skeleton;

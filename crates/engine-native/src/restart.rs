@@ -26,6 +26,7 @@ use crate::launcher::Wanted;
 use crate::live::{Description, Live};
 use crate::pack::blocking;
 use crate::plan::{self, Held, Inheritance, Request};
+use crate::running::{self, Program};
 use crate::wire::{FromInit, ToInit};
 use crate::{crash, files, image, record};
 
@@ -52,6 +53,11 @@ impl Drop for Frozen<'_> {
     }
 }
 
+/// Must fail when something runs in it, and say what.
+pub(crate) async fn freeze_at_rest(live: &Arc<Live>) -> Result<Frozen<'_>> {
+    freeze(live).await?.ok_or_else(|| busy(&running::programs(live.process())))
+}
+
 /// `None` when something runs in it.
 pub(crate) async fn freeze(live: &Arc<Live>) -> Result<Option<Frozen<'_>>> {
     match live.ask(&ToInit::Freeze).await? {
@@ -66,8 +72,14 @@ pub(crate) async fn freeze(live: &Arc<Live>) -> Result<Option<Frozen<'_>>> {
     }
 }
 
-pub(crate) fn busy() -> Error {
-    Error::wrong_state("a command runs in the sandbox").with_hint("wait for it, or stop it")
+fn busy(programs: &[Program]) -> Error {
+    if programs.is_empty() {
+        return Error::wrong_state("a command runs in the sandbox").with_hint("wait for it, or stop it");
+    }
+    let named: Vec<String> = programs.iter().map(|one| format!("{} {}", one.number, one.words)).collect();
+    let numbers: Vec<String> = programs.iter().map(|one| one.number.to_string()).collect();
+    let hint = format!("wait for it, stop its job, or end it by a command of its own: kill -9 {}", numbers.join(" "));
+    Error::wrong_state(format!("something still runs in the sandbox: {}", named.join(", "))).with_hint(hint)
 }
 
 impl Shared {

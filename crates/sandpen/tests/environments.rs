@@ -103,3 +103,21 @@ fn a_command_is_taken_back() {
     let busy = world.run(&["checkpoint", "lab", "--json"]);
     assert_eq!((busy.code, &busy.json()["error"]["kind"]), (Some(1), &Value::from("wrong_state")));
 }
+
+/// What a command leaves running is nobody's job, so it has to be named.
+#[test]
+fn what_is_in_the_way_of_a_checkpoint_is_named_and_can_be_ended() {
+    if !sandboxes_work() {
+        return;
+    }
+    let world = World::new();
+    create(&world, &[]);
+    shell(&world, "lab", "sleep 1001 >/dev/null 2>&1 & exec setsid sleep 1002 >/dev/null 2>&1 &");
+    let busy = world.run(&["checkpoint", "lab", "--json"]).json()["error"].clone();
+    let (message, hint) = (busy["message"].as_str().unwrap(), busy["hint"].as_str().unwrap());
+    assert!(message.contains(" sleep 1001") && message.contains(" sleep 1002"), "{busy}");
+    assert!(!message.contains("init"), "what is ours is told: {busy}");
+    let (_, remedy) = hint.rsplit_once(": ").unwrap();
+    shell(&world, "lab", remedy);
+    world.run(&["checkpoint", "lab"]).expect(0, "1\n");
+}

@@ -58,8 +58,9 @@ fn maps_of(process: &OwnedFd) -> io::Result<Maps> {
     pid_of(process).map(|_| maps)
 }
 
-fn pid_of(process: &OwnedFd) -> io::Result<i32> {
-    let information = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd()))?;
+/// Must fail when it has ended.
+pub(crate) fn pid_of(process: impl AsFd) -> io::Result<i32> {
+    let information = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_fd().as_raw_fd()))?;
     let pid = information.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
     pid.filter(|pid| *pid > 0).ok_or_else(gone)
 }

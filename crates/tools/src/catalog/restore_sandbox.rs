@@ -31,8 +31,8 @@ pub fn tool() -> Tool {
         name: "restore_sandbox",
         title: "Undo changes",
         description: "Put all files of a sandbox back to what they were at a checkpoint, that is, before the run that \
-                      made it. Everything that was written since is gone, and so are later checkpoints. Programs that \
-                      still run are ended with it; jobs must have ended or been stopped before."
+                      made it. Everything that was written since is gone, and so are later checkpoints. Nothing may run in the \
+                      sandbox meanwhile: stop its jobs first; the error names what they left running, and how to end it."
             .to_owned(),
         toolset: Toolset::Snapshots,
         hints: Hints { read_only: false, destructive: true, idempotent: true, open_world: false },
