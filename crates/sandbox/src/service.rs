@@ -254,7 +254,7 @@ impl SandboxService {
 
     /// One that is unknown and one that is somebody else's give the same error.
     pub async fn find(&self, owner: &Owner, id_or_name: &str) -> Result<SandboxInfo> {
-        let id = self.core.find(owner, id_or_name)?;
+        let id = self.core.find_or_adopt(owner, id_or_name).await?;
         self.core.registry.info(owner, &id, &self.core.clock)
     }
 

@@ -177,3 +177,22 @@ fn the_idle_time_begins_when_a_detached_command_has_ended() {
     world.run(&["logs", "--last", "lab"]).expect(0, "late\n");
     wait_until("the sandbox has expired", || world.run(&["ps", "-q"]).stdout.is_empty());
 }
+
+/// What only its record said of it is lost; the sandbox itself must not be.
+#[test]
+fn a_sandbox_whose_record_cannot_be_read_is_reached_by_its_id() {
+    if !sandboxes_work() {
+        return;
+    }
+    let world = World::new();
+    let id = world.run(&["create", "--name", "lab"]).succeeds();
+    let id = id.trim();
+    world.run(&["exec", id, "--", "sh", "-c", "echo kept > note"]).expect(0, "");
+    for _ in 0..2 {
+        std::fs::write(world.state_dir().join(format!("ledger/{id}.json")), "{").unwrap();
+        world.run(&["exec", id, "--", "cat", "note"]).expect(0, "kept\n");
+    }
+    std::fs::write(world.state_dir().join(format!("ledger/{id}.json")), "{").unwrap();
+    world.run(&["stop", id]).expect(0, &format!("{id}\n"));
+    assert_eq!(world.run(&["stop", id]).code, Some(1));
+}

@@ -127,6 +127,11 @@ impl Ledger {
         }
     }
 
+    /// Whether a record of it could not be read once.
+    pub fn has_quarantined(&self, id: &SandboxId) -> bool {
+        self.directory.join("quarantine").join(format!("{id}.json")).exists()
+    }
+
     /// The ids that have a record, readable or not. What writers that died left beside is cleared away.
     pub fn ids(&self) -> Result<Vec<SandboxId>> {
         let (mut ids, mut others) = (BTreeSet::new(), BTreeSet::new());

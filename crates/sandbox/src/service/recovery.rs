@@ -10,7 +10,7 @@ use super::history::Log;
 use super::ledger::{Reading, RecordState};
 use crate::engine::EngineSandbox;
 use crate::error::Result;
-use crate::id::SandboxId;
+use crate::id::{Owner, SandboxId};
 use crate::spec::{Persistence, SandboxSpec};
 
 impl Core {
@@ -78,6 +78,22 @@ impl Core {
         self.ledger.remove(id, lock).await?;
         self.lose(id);
         Ok(())
+    }
+
+    /// By id or name, as [`Core::find`]. One whose record cannot be read is adopted first: its owner must be able to end it.
+    pub(super) async fn find_or_adopt(&self, owner: &Owner, id_or_name: &str) -> Result<SandboxId> {
+        let found = self.find(owner, id_or_name);
+        let Ok(id) = id_or_name.parse::<SandboxId>() else { return found };
+        if found.is_ok() || !self.ledger.has_quarantined(&id) {
+            return found;
+        }
+        let listed = self.engine.list().await?;
+        let is_wanted = |sandbox: &&EngineSandbox| {
+            sandbox.id == id && sandbox.owner == *owner && sandbox.persistence == Persistence::Persistent
+        };
+        let Some(sandbox) = listed.iter().find(is_wanted) else { return found };
+        self.adopt_unwritten(sandbox).await?;
+        self.find(owner, id_or_name)
     }
 
     /// The engine has a persistent sandbox that nobody wrote down: its record was lost or is in quarantine.
