@@ -65,3 +65,83 @@ fn layers(world: &World) -> usize {
     let entries = fs::read_dir(world.state_dir().join("images/v1/layers")).unwrap().flatten();
     entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"sha256-")).count()
 }
+
+/// Images with a directory to work in and a program of their own, over the one above.
+fn build(world: &World) {
+    import(world);
+    world.write("context/note", "a note\n");
+    let program = r#"["/bin/sh", "-c", "echo \"$0 $*\"; cat"]"#;
+    let steps = format!("FROM tool:1\nWORKDIR /app\nCOPY note .\nENTRYPOINT {program}\nCMD [\"one\", \"two\"]\n");
+    world.write("context/app", &steps);
+    world.write("context/own", "FROM tool:1\nUSER 1000:1000\nWORKDIR /srv/own\nCMD cat /etc/motd\n");
+    for name in ["app", "own"] {
+        let file = format!("context/{name}");
+        let built = world.run(&["image", "build", "-t", &format!("{name}:1"), "-f", &file, "context"]);
+        assert_eq!(built.code, Some(0), "{}", built.stderr);
+    }
+}
+
+#[test]
+fn an_image_s_own_program_runs_without_a_language() {
+    let world = World::new();
+    build(&world);
+    world.run_with_stdin(&["run", "--image", "app:1"], "typed\n").expect(0, "one two\ntyped\n");
+    world.run(&["run", "--image", "app:1", "--entrypoint"]).expect(0, "one two\n");
+    world.run(&["run", "--image", "app:1", "--entrypoint", "--", "--three"]).expect(0, "--three \n");
+    world.run(&["run", "--image", "own:1"]).expect(0, "of the image");
+    world.run(&["run", "--image", "own:1", "--entrypoint", "--", "cat", "/no/such"]).expect(1, "").says("/no/such");
+    world.run(&["run", "--image", "own:1", "--entrypoint", "--", "/no/such"]).expect(127, "").says("/no/such");
+    let told = world.run(&["--json", "run", "--image", "own:1"]).json();
+    assert_eq!((&told["status"], &told["stdout"]), (&"exited".into(), &"of the image".into()));
+
+    world.run(&["create", "--name", "lab", "--image", "app:1"]);
+    world.run(&["save", "lab", "kept"]);
+    world.run(&["run", "--image", "saved:kept"]).expect(0, "one two\n");
+}
+
+#[test]
+fn what_cannot_be_an_image_s_program_is_said() {
+    let world = World::new();
+    build(&world);
+    world.run(&["run", "--image", "tool:1"]).expect(126, "").says("neither entry point nor command").says("hint: ");
+    world.run(&["run"]).expect(125, "").says("there is nothing to run").says("--image");
+    world.run(&["run", "--entrypoint"]).expect(125, "").says("there is nothing to run");
+    world.run(&["run", "--image", "app:1", "--", "three"]).expect(125, "").says("--entrypoint");
+    world.run(&["run", "--image", "app:1", "--file", "x.py"]).expect(125, "").says("sandpen run python --file x.py");
+    world.run(&["run", "--image", "app:1", "--entrypoint", "python", "1"]).expect(125, "").says("cannot be used with");
+}
+
+#[test]
+fn programs_start_in_the_work_directory_of_the_image() {
+    let world = World::new();
+    build(&world);
+    world.run(&["run", "--image", "app:1", "bash", "pwd; cat note"]).expect(0, "/app\na note\n");
+    // The code has to lie somewhere else: the directory is root's.
+    world.run(&["run", "--image", "app:1", "python", "1"]).expect(0, "the image's own interpreter\n");
+    world.run(&["run", "--image", "tool:1", "bash", "pwd"]).expect(0, "/workspace\n");
+
+    world.write("in.txt", "brought\n");
+    let both = ["--input", "in.txt", "--output", "out.txt"];
+    let copying = ["run", "--image", "own:1", "bash", "cat in.txt >out.txt; pwd"];
+    world.run(&[&copying[..], &both].concat()).expect(0, "/srv/own\n");
+    assert_eq!(world.read("out.txt"), "brought\n");
+}
+
+#[test]
+fn what_is_kept_of_a_sandbox_keeps_its_work_directory() {
+    let world = World::new();
+    build(&world);
+    world.write("in.txt", "brought\n");
+    assert_eq!(world.run(&["create", "--name", "lab", "--image", "own:1"]).code, Some(0));
+    world.run(&["cp", "in.txt", "lab:"]).expect(0, "");
+    world.run(&["exec", "lab", "cat", "/srv/own/in.txt"]).expect(0, "brought\n");
+    world.run(&["exec", "-w", "deep/er", "lab", "true"]).expect(127, "").says("/srv/own/deep/er");
+    world.run(&["cp", "lab:in.txt", "again.txt"]).expect(0, "");
+    assert_eq!(world.read("again.txt"), "brought\n");
+    assert_eq!(world.run(&["fork", "lab", "--name", "branch"]).code, Some(0));
+    assert_eq!(world.run(&["save", "lab", "kept"]).code, Some(0));
+    let script = "pwd; cat in.txt; echo x >new";
+    world.run(&["exec", "branch", "--", "sh", "-c", script]).expect(0, "/srv/own\nbrought\n");
+    world.run(&["run", "--image", "saved:kept", "bash", script]).expect(0, "/srv/own\nbrought\n");
+    world.run(&["exec", "lab", "--", "sh", "-c", script]).expect(0, "/srv/own\nbrought\n");
+}

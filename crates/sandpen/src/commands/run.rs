@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use clap::Args;
 use sandbox::{
-    AskedPath, Environment, ErrorKind, Execution, Files, Image, OutputCaps, Owner, PackageLanguage, Prepared, Result,
-    RunCode, SandboxInfo, SandboxService, SandboxSpec,
+    AskedPath, Environment, Error, ErrorKind, ExecRequest, Execution, Files, Image, OutputCaps, Owner, PackageLanguage,
+    Prepared, Result, RunCode, SandboxInfo, SandboxService, SandboxSpec,
 };
 
-use crate::attach::{self, CutShort, Screen};
+use crate::attach::{self, CutShort, Input, Screen};
 use crate::cli::examples;
 use crate::commands::image::{self, Pulled};
 use crate::commands::package;
@@ -29,7 +29,7 @@ mod source;
 /// After this much time a sandbox that was asked for is being built, and it takes longer than that.
 const UNDER_WAY: Duration = Duration::from_millis(1);
 
-/// Run code in a fresh sandbox
+/// Run code in a fresh sandbox, or the program of an image
 ///
 /// The exit code is the program's own. 124 means that its time ran out, 137 that its memory did, 125 that sandpen could
 /// not do its part, 126 and 127 that the program could not be executed or found.
@@ -43,12 +43,14 @@ const UNDER_WAY: Duration = Duration::from_millis(1);
     ("sandpen run app.js --memory 1G --timeout 5m", "more room, more time"),
     ("sandpen run fetch.py --network api.example.com", "one host of the network"),
     ("sandpen run app.py --image python:3.12", "an image, fetched when it is not here"),
+    ("sandpen run --image hello-world", "the program that the image is made for"),
+    ("sandpen run --image tool:1 --entrypoint -- --help", "the same with other arguments"),
     ("sandpen run plot.py --package pandas,matplotlib", "packages, installed at the first use"),
     ("sandpen run bash 'echo $1' -- hello", "arguments for the program"),
 ]))]
 pub struct Arguments {
-    /// The language, or a source file whose name tells it
-    language: String,
+    /// The language, or a source file whose name tells it; left out, the image's own program runs
+    language: Option<String>,
 
     /// The code, or a file of that language; left out or -, the code is read from stdin
     code: Option<String>,
@@ -60,6 +62,10 @@ pub struct Arguments {
     /// Read the code from a file, and leave stdin to the program
     #[arg(long, short, value_name = "FILE", conflicts_with = "code", value_hint = clap::ValueHint::FilePath)]
     file: Option<PathBuf>,
+
+    /// Run the image's entry point; what stands behind -- takes the place of its own arguments
+    #[arg(long, conflicts_with_all = ["language", "file"])]
+    entrypoint: bool,
 
     /// Bring a file or directory in before the run
     #[arg(long, short, value_name = "HOST[:GUEST]", value_hint = clap::ValueHint::AnyPath)]
@@ -102,6 +108,35 @@ impl Arguments {
         self.network.write_to(written);
     }
 
+    /// What of this can be known to be wrong before anything is done.
+    fn check(&self, image: &Image) -> Result<()> {
+        if self.language.is_some() {
+            return Ok(());
+        }
+        if let Some(file) = &self.file {
+            let file = file.display();
+            return Err(Error::invalid_input(format!("the language of {file} is missing"))
+                .with_hint(format!("name it, as in sandpen run python --file {file}")));
+        }
+        match image {
+            Image::Named(_) | Image::Saved(_) => {}
+            Image::Host | Image::Directory(_) | Image::Archive(_) => {
+                return Err(Error::invalid_input("there is nothing to run")
+                    .with_hint("name a language with code or a file, or an --image whose own program is to run"));
+            }
+        }
+        if !self.arguments.is_empty() && !self.entrypoint {
+            return Err(Error::invalid_input("it is not said what the arguments are for").with_hint(
+                "name a language before them, or say --entrypoint to give them to the image's own program",
+            ));
+        }
+        if !self.package.is_empty() {
+            return Err(Error::invalid_input("the program of an image takes no packages")
+                .with_hint("packages are for code: name its language"));
+        }
+        Ok(())
+    }
+
     fn screen(&self) -> Screen {
         if self.tty { Screen::Terminal } else { Screen::Streams }
     }
@@ -111,6 +146,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let inputs = arguments.input.iter().map(|text| transfer::parse_input(text)).collect::<Result<Vec<_>>>()?;
     let outputs = arguments.output.iter().map(|text| transfer::parse_output(text)).collect::<Result<Vec<_>>>()?;
     let environment = config.sandbox.environment()?;
+    arguments.check(&config.sandbox.image)?;
     if let Pulled::GivenUp(exit) = image::pull_missing(&config)? {
         return Ok(exit);
     }
@@ -138,18 +174,27 @@ impl Run<'_> {
         // by a message gets our processor, and would wait for us.
         let source = async {
             tokio::time::sleep(UNDER_WAY).await;
-            source::resolve(self.service.runners(), language, code.as_deref(), file.as_deref())
+            match language {
+                Some(language) => {
+                    source::resolve(self.service.runners(), language, code.as_deref(), file.as_deref()).map(Some)
+                }
+                None => Ok(None),
+            }
         };
         let (source, sandbox, packages) = match signals.unless_ended(self.make(source)).await {
             Ok(made) => made?,
             Err(signal) => return Ok(Exit::signal(signal)),
         };
-        let input = source.input;
+        let input = source.as_ref().map_or(Input::Ours, |source| source.input);
         let execution = match signals.unless_ended(self.start(&sandbox, source, &packages)).await {
             Ok(Ok(execution)) => execution,
             Ok(Err(error)) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => {
                 Teller::new(self.config).error(&error);
                 return Ok(Exit::NOT_FOUND);
+            }
+            Ok(Err(error)) if self.arguments.language.is_none() && error.kind() == ErrorKind::InvalidInput => {
+                Teller::new(self.config).error(&error);
+                return Ok(Exit::CANNOT_EXECUTE);
             }
             Ok(Err(error)) => return Err(error),
             Err(signal) => return Ok(Exit::signal(signal)),
@@ -172,19 +217,25 @@ impl Run<'_> {
     }
 
     /// Where there are packages, the code comes first: its language says whose they are. So it does on a daemon, where a
-    /// language may have an image of its own.
-    async fn make(&self, source: impl Future<Output = Result<Source>>) -> Result<(Source, SandboxInfo, Vec<Prepared>)> {
+    /// language may have an image of its own. Without code it is the image's own program.
+    async fn make(
+        &self,
+        source: impl Future<Output = Result<Option<Source>>>,
+    ) -> Result<(Option<Source>, SandboxInfo, Vec<Prepared>)> {
         let image = &self.config.sandbox.image;
         if self.config.engine == EngineChoice::Native && self.arguments.package.is_empty() {
             let (sandbox, source) = tokio::join!(biased; self.prepare(image.clone(), &[]), source);
             return Ok((source?, sandbox?, Vec::new()));
         }
         let source = source.await?;
-        let packages = match self.arguments.package.is_empty() {
-            true => Vec::new(),
-            false => self.packages(&source).await?,
+        let packages = match &source {
+            Some(source) if !self.arguments.package.is_empty() => self.packages(source).await?,
+            Some(_) | None => Vec::new(),
         };
-        let image = self.service.image_for(&source.language, image.clone()).await?;
+        let image = match &source {
+            Some(source) => self.service.image_for(&source.language, image.clone()).await?,
+            None => image.clone(),
+        };
         Ok((source, self.prepare(image, &packages).await?, packages))
     }
 
@@ -207,15 +258,23 @@ impl Run<'_> {
         Ok(sandbox)
     }
 
-    async fn start(&self, sandbox: &SandboxInfo, source: Source, packages: &[Prepared]) -> Result<Execution> {
+    async fn start(&self, sandbox: &SandboxInfo, source: Option<Source>, packages: &[Prepared]) -> Result<Execution> {
         let screen = self.arguments.screen();
+        let (timeout, terminal) =
+            (self.config.sandbox.timeout(screen), (screen == Screen::Terminal).then(terminal::size));
         let mut environment = self.environment.clone();
+        let Some(source) = source else {
+            let arguments = (!self.arguments.arguments.is_empty()).then_some(&self.arguments.arguments[..]);
+            let mut request = ExecRequest::new(sandbox.program.argv(arguments)?, timeout)?;
+            (request.environment, request.terminal) = (environment, terminal);
+            return self.service.exec(&self.owner, &sandbox.id, request).await;
+        };
         packages.iter().try_for_each(|prepared| prepared.join(&mut environment))?;
         let run = RunCode {
             arguments: self.arguments.arguments.clone(),
             environment,
-            terminal: (screen == Screen::Terminal).then(terminal::size),
-            ..RunCode::new(source.language, source.code, self.config.sandbox.timeout(screen))
+            terminal,
+            ..RunCode::new(source.language, source.code, timeout)
         };
         self.service.run_code(&self.owner, &sandbox.id, run).await
     }

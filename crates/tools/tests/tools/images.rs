@@ -89,3 +89,31 @@ fn the_words_follow_the_policy() {
         }
     }
 }
+
+#[tokio::test]
+async fn an_image_says_where_it_works_and_what_it_runs() {
+    let world = World::with(policy(&["fake:*"])).await;
+    let app = FakeHost::APP_IMAGE;
+    let created = world.value("create_sandbox", json!({ "image": app })).await;
+    assert_eq!(created["work_directory"], "/app");
+    let listed = world.value("list_sandboxes", json!({})).await;
+    assert_eq!(listed["sandboxes"][0]["work_directory"], "/app");
+    for place in [json!({ "image": app }), json!({ "sandbox_id": created["sandbox_id"] })] {
+        let asked = |more: Value| {
+            let mut asked = place.clone();
+            asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            asked
+        };
+        let stdout = async |more: Value| world.value("run_command", asked(more)).await["stdout"].clone();
+        assert_eq!(stdout(json!({})).await, "hello\n");
+        assert_eq!(stdout(json!({ "entrypoint": true, "argv": ["other"] })).await, "other\n");
+        assert_eq!(stdout(json!({ "argv": ["pwd"] })).await, "/app\n");
+        assert_eq!(stdout(json!({ "command": "pwd", "cwd": "/tmp" })).await, "/tmp\n");
+        let refusal = world.refusal("run_command", asked(json!({ "entrypoint": true, "command": "ls" }))).await;
+        assert!(refusal.contains("in argv"), "{refusal}");
+    }
+    let refusal = world.refusal("run_command", json!({})).await;
+    assert!(refusal.contains("no program of its own") && refusal.contains("give a command"), "{refusal}");
+    let code = json!({ "language": "bash", "code": "pwd", "image": app });
+    assert_eq!(world.value("run_code", code).await["stdout"], "/app\n");
+}
