@@ -8,18 +8,21 @@ use std::time::Duration;
 use bytes::Bytes;
 use sandbox::{Denial, Host, Network};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::activity::Activity;
 use crate::caps::Caps;
 use crate::dial::Dialer;
 use crate::explicit;
+use crate::far::{self, Arrival};
+use crate::gateway::Sockets;
 use crate::inspect::{Flow, Inspect, Stream, Unreached};
 use crate::meter::{Meter, Metered};
 use crate::names::Names;
 use crate::record::Record;
 use crate::relay;
-use crate::responder::Responder;
+use crate::responder::{Questions, Responder};
 use crate::rule::Rule;
 use crate::screen::Screen;
 
@@ -52,10 +55,10 @@ pub(crate) enum Way {
 
 impl Doorway {
     /// Serve until dropped, and every connection with it.
-    pub async fn run(self: Arc<Self>, listener: TcpListener, socket: UdpSocket) {
-        let proxy_port = listener.local_addr().map_or(0, |address| address.port());
+    pub async fn run(self: Arc<Self>, mut entrance: Entrance, questions: Questions) {
+        let proxy_port = entrance.proxy_port();
         let responder = Arc::new(Responder {
-            socket,
+            questions,
             dialer: self.dialer.clone(),
             names: Arc::clone(&self.names),
             activity: Arc::clone(&self.activity),
@@ -67,11 +70,11 @@ impl Doorway {
                 resolver.spawn(Arc::clone(&responder).run());
             }
             tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok((client, _)) if connections.len() < self.most_connections + MOST_UNDECIDED => {
+                accepted = entrance.accept() => match accepted {
+                    Ok(client) if connections.len() < self.most_connections + MOST_UNDECIDED => {
                         connections.spawn(Arc::clone(&self).take(client, proxy_port));
                     }
-                    Ok((client, _)) => self.turn_away(&client),
+                    Ok(client) => self.turn_away(client),
                     Err(error) => {
                         tracing::debug!(%error, "a connection could not be taken");
                         tokio::time::sleep(BREATH).await;
@@ -83,8 +86,21 @@ impl Doorway {
         }
     }
 
-    async fn take(self: Arc<Self>, client: TcpStream, proxy_port: u16) {
-        let Ok(local) = client.local_addr() else { return };
+    async fn take(self: Arc<Self>, client: Client, proxy_port: u16) {
+        match client {
+            Client::Near(client) => {
+                if let Ok(local) = client.local_addr() {
+                    self.serve(client, local, proxy_port).await;
+                }
+            }
+            Client::Far(Arrival { destination, stream }) => match far::pair().await {
+                Ok((client, near)) => far::beside(stream, near, self.serve(client, destination, proxy_port)).await,
+                Err(error) => tracing::debug!(%error, "a connection could not be taken"),
+            },
+        }
+    }
+
+    async fn serve(self: Arc<Self>, client: TcpStream, local: SocketAddr, proxy_port: u16) {
         // Answers of a few bytes must not wait for more. Without it they only are slower.
         let _ = client.set_nodelay(true);
         if local.ip().to_canonical().is_loopback() && local.port() == proxy_port {
@@ -171,11 +187,50 @@ impl Doorway {
         name.map_or_else(|| destination.ip().into(), Host::Name)
     }
 
-    fn turn_away(&self, client: &TcpStream) {
-        relay::reset(client);
-        if let Ok(local) = client.local_addr() {
+    fn turn_away(&self, client: Client) {
+        let local = match client {
+            Client::Near(client) => {
+                relay::reset(&client);
+                client.local_addr().ok()
+            }
+            Client::Far(arrival) => Some(arrival.destination),
+        };
+        if let Some(local) = local {
             let host = self.host_at(local);
             self.activity.refuse(&host, Some(local.port()), Denial::TooManyConnections);
+        }
+    }
+}
+
+/// Where connections of a sandbox come from.
+pub(crate) enum Entrance {
+    /// A socket in its network, which this process holds.
+    Near(TcpListener),
+    Far(mpsc::Receiver<Arrival>),
+}
+
+/// A program of the sandbox.
+enum Client {
+    Near(TcpStream),
+    Far(Arrival),
+}
+
+impl Entrance {
+    fn proxy_port(&self) -> u16 {
+        match self {
+            Self::Near(listener) => listener.local_addr().map_or(0, |address| address.port()),
+            Self::Far(_) => Sockets::PROXY_PORT,
+        }
+    }
+
+    async fn accept(&mut self) -> io::Result<Client> {
+        match self {
+            Self::Near(listener) => listener.accept().await.map(|(client, _)| Client::Near(client)),
+            Self::Far(arrivals) => match arrivals.recv().await {
+                Some(arrival) => Ok(Client::Far(arrival)),
+                // Nobody comes any more, and those who are here may stay.
+                None => std::future::pending().await,
+            },
         }
     }
 }
@@ -187,10 +242,10 @@ fn note_panic(ended: Result<(), tokio::task::JoinError>) {
 }
 
 /// Make sockets of the engine ones of this runtime.
-pub(crate) fn adopt(sockets: crate::gateway::Sockets) -> io::Result<(TcpListener, UdpSocket)> {
+pub(crate) fn adopt(sockets: Sockets) -> io::Result<(Entrance, Questions)> {
     let streams = std::net::TcpListener::from(sockets.streams);
     let names = std::net::UdpSocket::from(sockets.names);
     streams.set_nonblocking(true)?;
     names.set_nonblocking(true)?;
-    Ok((TcpListener::from_std(streams)?, UdpSocket::from_std(names)?))
+    Ok((Entrance::Near(TcpListener::from_std(streams)?), Questions::Near(UdpSocket::from_std(names)?)))
 }

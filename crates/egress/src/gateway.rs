@@ -11,11 +11,13 @@ use tokio::task::AbortHandle;
 use crate::activity::{Activity, Mark};
 use crate::caps::{Cap, Caps};
 use crate::dial::Dialer;
-use crate::door::{self, Doorway};
+use crate::door::{self, Doorway, Entrance};
+use crate::far::Arrivals;
 use crate::grant::{Allowance, Grant, Pass};
 use crate::names::Names;
 use crate::reach::Reach;
 use crate::resolve::Resolver;
+use crate::responder::Questions;
 use crate::rule::Rules;
 use crate::secrets::{self, Prepared, Secret, SecretSource, Vault};
 use crate::worker::Worker;
@@ -131,13 +133,33 @@ impl Gateway {
 
     /// Let a sandbox out, as far as its pass says, until the door is dropped.
     pub fn open(self: &Arc<Self>, pass: &Pass, sockets: Sockets) -> Result<Door> {
-        let Grant { id, owner, .. } = &pass.grant;
-        let activity = Arc::new(Activity::new(owner.clone(), id.clone(), self.settings.events.clone()));
-        self.open_again(pass, sockets, Account { activity, cap: Cap::new(self.settings.of_sandbox) })
+        self.open_with(pass, self.account(pass), || door::adopt(sockets))
     }
 
     /// The same for a sandbox that had a door before: what it used then counts.
     pub fn open_again(self: &Arc<Self>, pass: &Pass, sockets: Sockets, account: Account) -> Result<Door> {
+        self.open_with(pass, account, || door::adopt(sockets))
+    }
+
+    /// The same for a sandbox whose sockets are in another kernel: somebody carries what lands on them to here.
+    pub fn open_far(self: &Arc<Self>, pass: &Pass, arrivals: Arrivals) -> Result<Door> {
+        let Arrivals { connections, questions } = arrivals;
+        let make = || Ok((Entrance::Far(connections), Questions::Far(questions.into())));
+        self.open_with(pass, self.account(pass), make)
+    }
+
+    fn account(&self, pass: &Pass) -> Account {
+        let Grant { id, owner, .. } = &pass.grant;
+        let activity = Arc::new(Activity::new(owner.clone(), id.clone(), self.settings.events.clone()));
+        Account { activity, cap: Cap::new(self.settings.of_sandbox) }
+    }
+
+    fn open_with(
+        self: &Arc<Self>,
+        pass: &Pass,
+        account: Account,
+        make: impl FnOnce() -> std::io::Result<(Entrance, Questions)>,
+    ) -> Result<Door> {
         let broken =
             |error: std::io::Error| Error::internal("the sandbox's way out could not be opened").with_cause(error);
         let Grant { id: _, owner, network, private_hosts, secrets: _ } = &pass.grant;
@@ -161,11 +183,11 @@ impl Gateway {
             most_connections: self.settings.of_sandbox.connections,
             names: Arc::new(Mutex::new(Names::new())),
         });
-        let (listener, socket) = {
+        let (entrance, questions) = {
             let _context = handle.enter();
-            door::adopt(sockets).map_err(broken)?
+            make().map_err(broken)?
         };
-        let task = handle.spawn(doorway.run(listener, socket)).abort_handle();
+        let task = handle.spawn(doorway.run(entrance, questions)).abort_handle();
         Ok(Door { task, account, _gateway: Arc::clone(self) })
     }
 

@@ -13,6 +13,7 @@ mod dial;
 mod dns;
 mod door;
 mod explicit;
+mod far;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -37,6 +38,7 @@ mod vhost;
 mod worker;
 
 pub use activity::Mark;
+pub use far::{Arrival, Arrivals, Asked, Far};
 pub use gateway::{Account, Door, Gateway, GatewaySettings, Sockets};
 pub use grant::{Allowance, Grant, GuestFile, Pass};
 #[cfg(feature = "weaken")]

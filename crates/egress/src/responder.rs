@@ -1,18 +1,20 @@
 //! Answers the questions of one sandbox for names.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use sandbox::{Denial, Host, HostName};
 use tokio::net::UdpSocket;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::activity::Activity;
 use crate::dial::Dialer;
 use crate::dns::{self, Question, Verdict};
+use crate::far::Asked;
 use crate::inspect::Unreached;
 use crate::names::Names;
 
@@ -27,7 +29,7 @@ const TURN: Duration = Duration::from_millis(100);
 const MOST_BYTES: usize = 4096;
 
 pub(crate) struct Responder {
-    pub socket: UdpSocket,
+    pub questions: Questions,
     pub dialer: Dialer,
     pub names: Arc<Mutex<Names>>,
     pub activity: Arc<Activity>,
@@ -44,7 +46,7 @@ impl Responder {
             let turn = Instant::now();
             for _ in 0..QUESTIONS_PER_TURN {
                 while searches.try_join_next().is_some() {}
-                let Ok((length, from)) = this.socket.recv_from(&mut packet).await else { continue };
+                let Ok((length, from)) = this.questions.next(&mut packet).await else { continue };
                 match dns::decide(&packet[..length], |host| this.dialer.names(host)) {
                     Verdict::Drop => {}
                     Verdict::Reply(reply) => this.send(&reply, from).await,
@@ -81,8 +83,42 @@ impl Responder {
         }
     }
 
-    async fn send(&self, reply: &[u8], to: SocketAddr) {
+    async fn send(&self, reply: &[u8], to: Asker) {
         // Whoever asked may be gone.
-        let _ = self.socket.send_to(reply, to).await;
+        match (&self.questions, to) {
+            (Questions::Near(socket), Asker::Near(to)) => drop(socket.send_to(reply, to).await),
+            (Questions::Near(_) | Questions::Far(_), Asker::Far(to)) => drop(to.send(reply.to_vec())),
+            (Questions::Far(_), Asker::Near(_)) => {}
+        }
+    }
+}
+
+/// Where questions of a sandbox come from.
+pub(crate) enum Questions {
+    /// A socket in its network, which this process holds.
+    Near(UdpSocket),
+    Far(tokio::sync::Mutex<mpsc::Receiver<Asked>>),
+}
+
+enum Asker {
+    Near(SocketAddr),
+    Far(oneshot::Sender<Vec<u8>>),
+}
+
+impl Questions {
+    async fn next(&self, packet: &mut [u8]) -> io::Result<(usize, Asker)> {
+        match self {
+            Self::Near(socket) => socket.recv_from(packet).await.map(|(length, from)| (length, Asker::Near(from))),
+            Self::Far(questions) => match questions.lock().await.recv().await {
+                Some(Asked { packet: asked, reply }) => {
+                    // What is longer than a question can be is cut off, as a socket does.
+                    let length = asked.len().min(packet.len());
+                    packet[..length].copy_from_slice(&asked[..length]);
+                    Ok((length, Asker::Far(reply)))
+                }
+                // Nobody asks any more, and those who have asked are still answered.
+                None => std::future::pending().await,
+            },
+        }
     }
 }

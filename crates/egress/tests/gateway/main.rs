@@ -10,3 +10,6 @@ mod rules;
 mod secrets;
 mod support;
 mod vhost;
+
+/// How connections come to the gateway; another program has them come the other way.
+const WAY: support::Way = support::Way::Sockets;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use egress::{Door, Gateway, GatewaySettings, Grant, Mark, Pass, Secret, SecretSource, SecretValue, Sockets, Vault};
+use egress::{Door, Gateway, GatewaySettings, Grant, Mark, Pass, Secret, SecretSource, SecretValue, Vault};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::support::{ask, connect, serve, settings, soon, until};
+use crate::support::{ask, connect, open_way, serve, settings, soon, until};
 
 const VALUE: &str = "sk-canary-value";
 
@@ -55,7 +55,7 @@ fn open_at(gateway: &Arc<Gateway>) -> Lab {
     let streams = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let names = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let proxy = streams.local_addr().unwrap();
-    let door = gateway.open(&pass, Sockets { streams: streams.into(), names: names.into() }).unwrap();
+    let door = open_way(gateway, &pass, streams, names);
     Lab { mark: door.mark(), pass, door, proxy }
 }
 

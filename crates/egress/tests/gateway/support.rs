@@ -2,13 +2,16 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egress::{Account, Door, Gateway, GatewaySettings, Grant, Mark, Pass, Sockets};
+use egress::{Account, Arrival, Arrivals, Asked, Door, Gateway, GatewaySettings, Grant, Mark, Pass, Sockets};
 use sandbox::{Owner, SandboxId};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{mpsc, oneshot};
 
 /// For anything that should take milliseconds, on a machine that may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -32,16 +35,112 @@ pub fn lab(network: &str, settings: GatewaySettings) -> Lab {
     Lab { mark: door.mark(), gateway, door, proxy, names }
 }
 
+/// How connections come to the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "each of two programs has them come one way")]
+pub enum Way {
+    /// It holds the sockets.
+    Sockets,
+    /// Somebody else does, and carries what lands on them.
+    Carried,
+}
+
+pub fn open_way(
+    gateway: &Arc<Gateway>,
+    pass: &Pass,
+    streams: std::net::TcpListener,
+    names: std::net::UdpSocket,
+) -> Door {
+    match crate::WAY {
+        Way::Sockets => gateway.open(pass, Sockets { streams: streams.into(), names: names.into() }).unwrap(),
+        Way::Carried => gateway.open_far(pass, carried(streams, names)).unwrap(),
+    }
+}
+
+fn carried(streams: std::net::TcpListener, names: std::net::UdpSocket) -> Arrivals {
+    streams.set_nonblocking(true).unwrap();
+    names.set_nonblocking(true).unwrap();
+    let (streams, names) = (TcpListener::from_std(streams).unwrap(), UdpSocket::from_std(names).unwrap());
+    let (arrive, connections) = mpsc::channel(16);
+    let (ask, questions) = mpsc::channel(16);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = streams.accept().await {
+            // The only address that clients here connect to is the proxy's.
+            let destination = SocketAddr::from(([127, 0, 0, 1], Sockets::PROXY_PORT));
+            let arrival = Arrival { destination, stream: Box::new(Carried { stream, is_ended: false }) };
+            if arrive.send(arrival).await.is_err() {
+                return;
+            }
+        }
+    });
+    tokio::spawn(async move {
+        let (names, mut packet) = (Arc::new(names), [0; 4096]);
+        while let Ok((length, from)) = names.recv_from(&mut packet).await {
+            let (reply, replied) = oneshot::channel();
+            if ask.send(Asked { packet: packet[..length].to_vec(), reply }).await.is_err() {
+                return;
+            }
+            let names = Arc::clone(&names);
+            tokio::spawn(async move {
+                if let Ok(reply) = replied.await {
+                    names.send_to(&reply, from).await.unwrap();
+                }
+            });
+        }
+    });
+    Arrivals { connections, questions }
+}
+
+/// A program's connection at the end of a bridge: what is dropped before its end was cut.
+struct Carried {
+    stream: TcpStream,
+    is_ended: bool,
+}
+
+impl Drop for Carried {
+    fn drop(&mut self) {
+        if !self.is_ended {
+            rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+        }
+    }
+}
+
+impl AsyncRead for Carried {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Carried {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.is_ended = true;
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 pub fn open(gateway: &Arc<Gateway>, network: &str, owner: &Owner) -> (Door, SocketAddr, SocketAddr) {
-    let (sockets, streams, names) = sockets();
-    let door = gateway.open(&pass(gateway, network, owner), sockets).unwrap();
-    (door, streams, names)
+    let (streams, names, addresses) = sockets();
+    let door = open_way(gateway, &pass(gateway, network, owner), streams, names);
+    (door, addresses.0, addresses.1)
 }
 
 pub fn open_again(gateway: &Arc<Gateway>, network: &str, account: Account) -> (Door, SocketAddr) {
-    let (sockets, streams, _) = sockets();
+    let (streams, names, addresses) = sockets();
+    let sockets = Sockets { streams: streams.into(), names: names.into() };
     let door = gateway.open_again(&pass(gateway, network, &Owner::local()), sockets, account).unwrap();
-    (door, streams)
+    (door, addresses.0)
 }
 
 fn pass(gateway: &Gateway, network: &str, owner: &Owner) -> Pass {
@@ -55,11 +154,11 @@ fn pass(gateway: &Gateway, network: &str, owner: &Owner) -> Pass {
     gateway.prepare(grant, None).unwrap()
 }
 
-fn sockets() -> (Sockets, SocketAddr, SocketAddr) {
+fn sockets() -> (std::net::TcpListener, std::net::UdpSocket, (SocketAddr, SocketAddr)) {
     let streams = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let names = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let addresses = (streams.local_addr().unwrap(), names.local_addr().unwrap());
-    (Sockets { streams: streams.into(), names: names.into() }, addresses.0, addresses.1)
+    (streams, names, addresses)
 }
 
 impl Lab {
