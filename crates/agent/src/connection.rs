@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::execs::{Logs, no_more_processes};
 use crate::files::AgentFiles;
-use crate::frame::{self, Begin, Decoder, Greeting, HELLO_BYTES, MAX_DATA, Part};
+use crate::frame::{self, Begin, Decoder, Greeting, HELLO_BYTES, MAX_DATA, Part, Task};
 use crate::messages::{FromInit, ToInit, Work};
 use crate::mux::{Handles, Mux, TooLarge};
 use crate::process;
@@ -103,7 +103,7 @@ impl Connection {
 
     /// What detached commands wrote, the oldest first.
     pub async fn logs(&self) -> Result<Vec<ExecLog>> {
-        let Handles { channel, .. } = self.begin(Work::Logs, Part::default())?;
+        let Handles { channel, .. } = self.begin(Task::Work(Work::Logs), Part::default())?;
         let mut logs = Logs::default();
         loop {
             match channel.receive().await {
@@ -126,9 +126,12 @@ impl Connection {
             FromInit::Measured { disk, helpers, quiet_milliseconds } => {
                 Ok(Measured { disk, helpers, quiet: quiet_milliseconds.map(Duration::from_millis) })
             }
-            FromInit::Ready | FromInit::DeadlineSet | FromInit::Frozen { .. } | FromInit::Busy | FromInit::Staying => {
-                Err(another_question())
-            }
+            FromInit::Ready
+            | FromInit::DeadlineSet
+            | FromInit::Frozen { .. }
+            | FromInit::Busy
+            | FromInit::Staying
+            | FromInit::Caught => Err(another_question()),
         }
     }
 
@@ -141,7 +144,8 @@ impl Connection {
             | FromInit::Measured { .. }
             | FromInit::Frozen { .. }
             | FromInit::Busy
-            | FromInit::Staying => Err(another_question()),
+            | FromInit::Staying
+            | FromInit::Caught => Err(another_question()),
         }
     }
 
@@ -155,9 +159,11 @@ impl Connection {
                 deadline: deadline_milliseconds.map(Duration::from_millis),
             })),
             FromInit::Busy => Ok(None),
-            FromInit::Ready | FromInit::DeadlineSet | FromInit::Measured { .. } | FromInit::Staying => {
-                Err(another_question())
-            }
+            FromInit::Ready
+            | FromInit::DeadlineSet
+            | FromInit::Measured { .. }
+            | FromInit::Staying
+            | FromInit::Caught => Err(another_question()),
         }
     }
 
@@ -169,7 +175,8 @@ impl Connection {
             | FromInit::DeadlineSet
             | FromInit::Measured { .. }
             | FromInit::Frozen { .. }
-            | FromInit::Busy => Err(another_question()),
+            | FromInit::Busy
+            | FromInit::Caught => Err(another_question()),
         }
     }
 
@@ -190,8 +197,8 @@ impl Connection {
         self.mux.cut();
     }
 
-    pub(crate) fn begin(&self, work: Work, part: Part) -> Result<Handles> {
-        match self.mux.begin(&Begin { work, part }) {
+    pub(crate) fn begin(&self, task: Task, part: Part) -> Result<Handles> {
+        match self.mux.begin(&Begin { task, part }) {
             Ok(Some(handles)) => Ok(handles),
             Ok(None) => Err(self.lost().unwrap_or_else(connection_lost)),
             Err(TooLarge) => Err(Error::limit_exceeded("the arguments and environment are too large")),

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::filework::{self, add_entries, no_worker, refused};
-use crate::frame::Part;
+use crate::frame::{Part, Task};
 use crate::lane::{LaneReader, LaneWriter};
 use crate::messages::{FileFailure, FileOperation, FromFile, ToFile, Work};
 use crate::mux::Handles;
@@ -42,7 +42,7 @@ impl AgentFiles {
     }
 
     fn begin(&self, path: &GuestPath, message: FileOperation, part: Part) -> Result<Begun> {
-        let Handles { channel, input, output, errors: _ } = self.0.begin(Work::File(message), part)?;
+        let Handles { channel, input, output, errors: _ } = self.0.begin(Task::Work(Work::File(message)), part)?;
         let operation = Operation { connection: self.0.clone(), channel, path: path.clone() };
         Ok(Begun { operation, input, output })
     }

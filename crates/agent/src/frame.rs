@@ -98,23 +98,34 @@ pub enum Lane {
     Errors,
 }
 
-/// Work for a child of process 1.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Begin {
-    pub work: Work,
+    pub task: Task,
     /// For a file that is read.
     pub part: Part,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Task {
+    /// For a child of process 1.
+    Work(Work),
+    /// Wait for somebody inside who connects to somewhere. The lanes are then that connection's.
+    Accept,
+    /// Wait for somebody inside who asks for a name.
+    Question,
 }
 
 impl Begin {
     /// Which lanes there are. The lane of messages is always there.
     pub fn has(&self, lane: Lane) -> bool {
-        match (&self.work, lane) {
+        match (&self.task, lane) {
             (_, Lane::Messages) => true,
-            (Work::Exec(exec), Lane::Input | Lane::Output) => !exec.logged,
-            (Work::Exec(exec), Lane::Errors) => !exec.logged && exec.terminal.is_none(),
-            (Work::File(operation), lane) => operation_has(operation, lane),
-            (Work::Logs, Lane::Input | Lane::Output | Lane::Errors) => false,
+            (Task::Work(Work::Exec(exec)), Lane::Input | Lane::Output) => !exec.logged,
+            (Task::Work(Work::Exec(exec)), Lane::Errors) => !exec.logged && exec.terminal.is_none(),
+            (Task::Work(Work::File(operation)), lane) => operation_has(operation, lane),
+            (Task::Accept, Lane::Input | Lane::Output) => true,
+            (Task::Accept, Lane::Errors)
+            | (Task::Question | Task::Work(Work::Logs), Lane::Input | Lane::Output | Lane::Errors) => false,
         }
     }
 }

@@ -22,8 +22,24 @@ pub struct Hosted {
     pub persistence: Persistence,
     pub idle: Duration,
     pub open_files: u64,
+    /// Whether all connections that programs make are caught and come out of [`Connection::accept`], and their questions
+    /// for names out of [`Connection::question`]. Process 1 then needs a network of its own with a loopback alone, and
+    /// `NET_ADMIN` and `NET_BIND_SERVICE` besides; names are asked for at 127.0.0.1.
+    ///
+    /// [`Connection::accept`]: crate::Connection::accept
+    /// [`Connection::question`]: crate::Connection::question
+    pub network: HostedNetwork,
     /// Directories that are to belong to programs: they are made where they are missing. What lies in them stays as it is.
     pub places: Vec<GuestPath>,
+}
+
+/// What programs find when they connect to somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostedNetwork {
+    /// Whatever the daemon has made, which ought to be nothing.
+    Untouched,
+    /// Connections to this port of a loopback address are for a proxy; all others are caught.
+    Caught { proxy_port: u16 },
 }
 
 impl Hosted {
@@ -35,7 +51,11 @@ impl Hosted {
         };
         let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX / 2);
         let words = ["hosted".to_owned(), self.user.to_string(), self.group.to_string(), life.to_owned()];
-        let numbers = [idle.to_string(), self.open_files.to_string()];
+        let port = match self.network {
+            HostedNetwork::Untouched => 0,
+            HostedNetwork::Caught { proxy_port } => proxy_port,
+        };
+        let numbers = [idle.to_string(), self.open_files.to_string(), port.to_string()];
         words.into_iter().chain(numbers).chain(self.places.iter().map(ToString::to_string)).collect()
     }
 

@@ -266,6 +266,14 @@ impl LaneWriter {
     pub fn new(work: Arc<Work>) -> Self {
         Self(work)
     }
+
+    /// There is no more.
+    pub fn finish(&mut self) {
+        let was_stopped = std::mem::replace(&mut self.0.state().input.is_stopped, true);
+        if !was_stopped {
+            self.0.send(Kind::Finish, Lane::Input, &[]);
+        }
+    }
 }
 
 impl AsyncWrite for LaneWriter {
@@ -291,9 +299,6 @@ impl AsyncWrite for LaneWriter {
 
 impl Drop for LaneWriter {
     fn drop(&mut self) {
-        let is_stopped = self.0.state().input.is_stopped;
-        if !is_stopped {
-            self.0.send(Kind::Finish, Lane::Input, &[]);
-        }
+        self.finish();
     }
 }

@@ -17,6 +17,7 @@
 
 mod channel;
 mod connection;
+mod entrance;
 mod errno;
 pub mod execs;
 mod files;
@@ -31,7 +32,8 @@ mod mux_tests;
 mod process;
 
 pub use connection::{Connection, Frozen, Measured};
-pub use hosted::{Hosted, TOKEN_VARIABLE};
+pub use entrance::{Arrival, Question};
+pub use hosted::{Hosted, HostedNetwork, TOKEN_VARIABLE};
 
 /// Process 1: a static program for Linux, which an image needs nothing for.
 pub static PROGRAM: &[u8] = include_bytes!(env!("SANDPEN_INIT"));

@@ -25,6 +25,8 @@ pub enum ToInit {
     Thaw,
     /// To one that would end with this connection: outlive it. Answered with [`FromInit::Staying`].
     Stay,
+    /// The sockets on which everything lands that programs connect to. Answered with [`FromInit::Caught`].
+    Network,
     /// The first word on a socket that everybody inside can reach. Answered with [`FromInit::Ready`].
     Present {
         token: String,
@@ -66,6 +68,22 @@ pub enum FromInit {
     /// A command runs, or one left something running, or a file is being written.
     Busy,
     Staying,
+    /// With two descriptors, for connections and for questions about names; with none where there is no network.
+    Caught,
+}
+
+/// From a bridge: somebody inside connects, or asks for a name.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromEntrance {
+    /// Where the maker of the connection wanted to go.
+    Connected { address: [u8; 16], port: u16 },
+    /// A packet, to be answered with [`ToEntrance::Reply`].
+    Asked { packet: Vec<u8> },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToEntrance {
+    Reply { packet: Vec<u8> },
 }
 
 #[derive(Debug, Serialize, Deserialize)]

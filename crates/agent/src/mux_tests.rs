@@ -6,7 +6,7 @@ use sandbox::{ByteRange, ErrorKind, ExecRequest, ExecStatus, Process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
 use crate::Connection;
-use crate::frame::{self, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, WINDOW};
+use crate::frame::{self, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Task, WINDOW};
 use crate::messages::{EndCause, ExecEnd, FromExec, FromInit, Kind as FileKind, Stat, Work};
 
 /// The inside of a sandbox.
@@ -68,7 +68,7 @@ async fn started() -> (Connection, Inside, u32, Process) {
     let request = ExecRequest::new(["program"], Duration::from_secs(5)).unwrap();
     let (process, (inside, work)) = tokio::join!(connection.start(&request), async {
         let (work, begin) = inside.begin().await;
-        assert!(matches!(begin.work, Work::Exec(_)));
+        assert!(matches!(begin.task, Task::Work(Work::Exec(_))));
         inside.tell(work, &FromExec::Started).await;
         (inside, work)
     });

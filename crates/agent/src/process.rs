@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use crate::channel::Channel;
 use crate::connection::Connection;
 use crate::execs::{message, no_more_processes, not_started, status_of, usage_of};
-use crate::frame::Part;
+use crate::frame::{Part, Task};
 use crate::lane::LaneReader;
 use crate::messages::{EndCause, ExecEnd, FromExec, ToExec, Work};
 use crate::mux::Handles;
@@ -33,8 +33,8 @@ pub async fn start(connection: &Connection, request: &ExecRequest) -> Result<Pro
     }
     let workspace = GuestPath::workspace();
     let directory = request.work_directory.as_ref().unwrap_or(&workspace);
-    let work = Work::Exec(message(request, Environment::default(), directory));
-    let Handles { channel, input, output, errors } = connection.begin(work, Part::default())?;
+    let task = Task::Work(Work::Exec(message(request, Environment::default(), directory)));
+    let Handles { channel, input, output, errors } = connection.begin(task, Part::default())?;
     match tokio::time::timeout(START_PATIENCE, channel.receive()).await {
         Ok(Ok(Some(FromExec::Started))) => {}
         Ok(Ok(Some(FromExec::NotStarted { stage, errno }))) => {

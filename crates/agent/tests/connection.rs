@@ -1,6 +1,8 @@
 //! What the suite cannot ask for: bridges that die, streams that are cut, slow readers, crowds, and programs that mean ill.
 
 mod hosted;
+#[path = "network/mod.rs"]
+mod network;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use sandbox::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 macro_rules! trials {
-    ($($name:ident),+ $(,)?) => {
+    ($($name:path),+ $(,)?) => {
         vec![$((stringify!($name), || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
             runtime.block_on(async { tokio::time::timeout(PATIENCE, $name()).await.expect("it does not hang") });
@@ -41,6 +43,12 @@ fn main() -> ExitCode {
         nothing_is_taken_while_frozen,
         descriptors_do_not_pile_up,
         a_deadline_ends_it,
+        network::connections_are_caught_wherever_they_go,
+        network::a_connection_that_is_dropped_is_cut,
+        network::much_goes_through_many_connections,
+        network::questions_for_names_are_answered,
+        network::the_network_is_not_the_programs_to_change,
+        network::without_a_network_nobody_comes,
     ];
     let lacking = hosted::lacking();
     let trials = cases.into_iter().map(|(name, run)| {
@@ -284,8 +292,7 @@ const FLAT: u64 = 48 << 20;
 const MUCH: u64 = 256 << 20;
 
 async fn large_files_do_not_grow_us() {
-    let mut settings = Settings::default();
-    settings.disk = MUCH + (1 << 20);
+    let settings = Settings { disk: MUCH + (1 << 20), ..Settings::default() };
     let sandbox = Hosted::start(&settings).await;
     let link = sandbox.connect().await.unwrap();
     let bridge = hosted::first_child(link.bridge.id().unwrap()).await.to_string();

@@ -379,9 +379,12 @@ impl Engine for NativeEngine {
             FromInit::Measured { disk, helpers, quiet_milliseconds } => {
                 (Some(disk + frozen), helpers, quiet_milliseconds)
             }
-            FromInit::Ready | FromInit::DeadlineSet | FromInit::Frozen { .. } | FromInit::Busy | FromInit::Staying => {
-                (None, 0, None)
-            }
+            FromInit::Ready
+            | FromInit::DeadlineSet
+            | FromInit::Frozen { .. }
+            | FromInit::Busy
+            | FromInit::Staying
+            | FromInit::Caught => (None, 0, None),
         };
         let meter = &live.meter;
         Ok(Usage {

@@ -22,6 +22,9 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 /// What process 1 needs before the first program: to become it, to end it, to give it its places, to empty the bounding set.
 const RIGHTS: &str = "-all,+setuid,+setgid,+setpcap,+kill,+chown";
 
+/// And what it needs to catch connections.
+const NETWORK_RIGHTS: &str = "-all,+setuid,+setgid,+setpcap,+kill,+chown,+net_admin,+net_bind_service";
+
 pub const TOKEN: &str = "a token of the tests";
 
 /// Builds a root over the machine's own tree and becomes process 1 in it.
@@ -90,6 +93,7 @@ impl Default for Settings {
             persistence: Persistence::Ephemeral,
             idle: Duration::from_secs(600),
             open_files: 1024,
+            network: agent::HostedNetwork::Untouched,
             places: places.iter().map(|place| place.parse().expect("a path")).collect(),
         };
         Self { process_1, disk: 64 << 20 }
@@ -108,12 +112,16 @@ pub struct Hosted {
 impl Hosted {
     pub async fn start(settings: &Settings) -> Self {
         let place = tempfile::tempdir().expect("a directory");
+        let rights = match settings.process_1.network {
+            agent::HostedNetwork::Untouched => RIGHTS,
+            agent::HostedNetwork::Caught { .. } => NETWORK_RIGHTS,
+        };
         let child = Command::new("unshare")
             .args(["--pid", "--fork", "--kill-child", "--mount", "--net", "--ipc", "--uts", "sh", "-c", BUILD, "init"])
             .args(settings.process_1.arguments())
             .env("PLACE", place.path())
             .env("PROGRAM", program())
-            .env("RIGHTS", RIGHTS)
+            .env("RIGHTS", rights)
             .env("DISK", settings.disk.to_string())
             .env(agent::TOKEN_VARIABLE, TOKEN)
             .stdin(Stdio::null())

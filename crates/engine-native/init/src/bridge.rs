@@ -5,9 +5,13 @@
 //! ends of pipes and channels: what was not detached is then killed by its supervisors.
 
 mod conversation;
+mod entrance;
+mod lanes;
+mod passage;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -16,11 +20,13 @@ use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::frame::{self, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Malformed};
+use crate::frame::{self, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Malformed, Task};
 use crate::gate;
 use crate::syscall;
-use crate::wire::{self, FromInit, ToInit};
+use crate::wire::{self, FromEntrance, FromInit, ToEntrance, ToInit};
 use conversation::{Conversation, Interest};
+use entrance::{Come, Entrance};
+use passage::Passage;
 
 /// Process 1 may be about to start.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
@@ -84,11 +90,54 @@ struct Bridge {
     /// Messages for process 1 that it has no room for, with what travels along.
     waiting: VecDeque<(Vec<u8>, Vec<OwnedFd>)>,
     /// Process 1 answers in its own order, so it is asked one thing at a time.
-    asked: Option<u32>,
-    questions: VecDeque<(u32, ToInit)>,
-    conversations: BTreeMap<u32, Conversation>,
+    asked: Option<Asker>,
+    questions: VecDeque<(Asker, ToInit)>,
+    tasks: BTreeMap<u32, Doing>,
+    entrance: Entrance,
     decoder: Decoder,
     outgoing: Outgoing,
+}
+
+/// Who wants to know something of process 1.
+#[derive(Clone, Copy, Debug)]
+enum Asker {
+    /// The server, under this number.
+    Server(u32),
+    Ourselves,
+}
+
+/// What is under way for the server.
+enum Doing {
+    Conversation(Conversation),
+    Passage(Passage),
+    /// A question for a name that waits for its reply.
+    Question(SocketAddr),
+}
+
+impl Doing {
+    fn is_over(&self) -> bool {
+        match self {
+            Self::Conversation(conversation) => conversation.is_over(),
+            Self::Passage(passage) => passage.is_over(),
+            Self::Question(_) => false,
+        }
+    }
+
+    fn interests(&self, is_slow: bool) -> Vec<(Interest, BorrowedFd<'_>, PollFlags)> {
+        match self {
+            Self::Conversation(conversation) => conversation.interests(is_slow),
+            Self::Passage(passage) => passage.interests(is_slow),
+            Self::Question(_) => Vec::new(),
+        }
+    }
+
+    fn act(&mut self, interest: Interest, number: u32, outgoing: &mut Outgoing) {
+        match self {
+            Self::Conversation(conversation) => conversation.act(interest, number, outgoing),
+            Self::Passage(passage) => passage.act(interest, number, outgoing),
+            Self::Question(_) => {}
+        }
+    }
 }
 
 /// Frames that the server has not read yet.
@@ -129,7 +178,8 @@ impl Bridge {
             waiting: VecDeque::new(),
             asked: None,
             questions: VecDeque::new(),
-            conversations: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            entrance: Entrance::default(),
             decoder: Decoder::default(),
             outgoing: Outgoing { bytes: frame::hello().to_vec(), sent: 0 },
         }
@@ -139,15 +189,18 @@ impl Bridge {
         let mut bytes = vec![0; MAX_DATA];
         loop {
             self.outgoing.send(output)?;
-            let Ready { input: heard, control, works } = self.wait(input, output)?;
+            let Ready { input: heard, control, come, tasks } = self.wait(input, output)?;
             if control {
                 self.hear_process_1()?;
             }
             self.send_waiting()?;
-            for (number, interest) in works {
-                if let Some(conversation) = self.conversations.get_mut(&number) {
-                    conversation.act(interest, number, &mut self.outgoing);
+            for (number, interest) in tasks {
+                if let Some(task) = self.tasks.get_mut(&number) {
+                    task.act(interest, number, &mut self.outgoing);
                 }
+            }
+            if come {
+                self.let_in()?;
             }
             if heard {
                 match rustix::io::read(input, &mut bytes) {
@@ -157,7 +210,7 @@ impl Bridge {
                     Err(error) => return Err(error.into()),
                 }
             }
-            self.conversations.retain(|_, conversation| !conversation.is_over());
+            self.tasks.retain(|_, task| !task.is_over());
         }
     }
 
@@ -173,8 +226,10 @@ impl Bridge {
         polled.push(PollFd::from_borrowed_fd(output, sent));
         let told = if self.waiting.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
         polled.push(PollFd::new(&self.control, PollFlags::IN | told));
-        for (&number, conversation) in &self.conversations {
-            for (interest, descriptor, flags) in conversation.interests(is_slow) {
+        let entrance: Vec<_> = self.entrance.interests().into_iter().flatten().filter(|_| !is_slow).collect();
+        polled.extend(entrance.iter().map(|&(descriptor, flags)| PollFd::from_borrowed_fd(descriptor, flags)));
+        for (&number, task) in &self.tasks {
+            for (interest, descriptor, flags) in task.interests(is_slow) {
                 at_once |= interest == Interest::File;
                 interests.push((number, interest));
                 polled.push(PollFd::from_borrowed_fd(descriptor, flags));
@@ -189,17 +244,30 @@ impl Bridge {
         if polled[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        let works = interests.into_iter().zip(&happened[3..]).filter(|(_, happened)| **happened);
-        Ok(Ready { input: happened[0], control: happened[2], works: works.map(|(work, _)| work).collect() })
+        let (come, happened_to) = happened[3..].split_at(entrance.len());
+        let tasks = interests.into_iter().zip(happened_to).filter(|(_, happened)| **happened);
+        Ok(Ready {
+            input: happened[0],
+            control: happened[2],
+            come: come.contains(&true),
+            tasks: tasks.map(|(task, _)| task).collect(),
+        })
     }
 
     fn hear_process_1(&mut self) -> io::Result<()> {
         loop {
             match wire::receive::<FromInit>(self.control.as_fd()) {
-                Ok(Some((answer, _))) => {
-                    if let Some(number) = self.asked.take() {
-                        let bytes = postcard::to_stdvec(&answer).map_err(io::Error::other)?;
-                        self.outgoing.frame(Kind::Answer, number, Lane::Messages, &bytes);
+                Ok(Some((answer, descriptors))) => {
+                    match self.asked.take() {
+                        Some(Asker::Server(number)) => {
+                            let bytes = postcard::to_stdvec(&answer).map_err(io::Error::other)?;
+                            self.outgoing.frame(Kind::Answer, number, Lane::Messages, &bytes);
+                        }
+                        Some(Asker::Ourselves) => {
+                            self.entrance.receive(descriptors);
+                            self.disappoint();
+                        }
+                        None => {}
                     }
                     self.ask_next()?;
                 }
@@ -241,39 +309,114 @@ impl Bridge {
         match frame.kind {
             Kind::Ask => {
                 let question = postcard::from_bytes(frame.payload).map_err(io::Error::other)?;
-                self.questions.push_back((frame.work, question));
-                if self.asked.is_none() {
-                    self.ask_next()?;
-                }
+                self.ask(Asker::Server(frame.work), question)?;
             }
             Kind::Begin => {
-                let begin: Begin = postcard::from_bytes(frame.payload).map_err(io::Error::other)?;
-                match Conversation::new(&begin) {
-                    Ok((conversation, descriptors)) => {
-                        self.conversations.insert(frame.work, conversation);
-                        self.tell(&ToInit::Work(begin.work), descriptors)?;
-                    }
-                    // No room for another pipe: to the server it is as if the work's helper had gone at once.
-                    Err(_) => self.outgoing.frame(Kind::Finish, frame.work, Lane::Messages, &[]),
-                }
+                let begin = postcard::from_bytes(frame.payload).map_err(io::Error::other)?;
+                self.begin(frame.work, begin)?;
             }
             Kind::Data | Kind::Finish | Kind::Stop | Kind::Credit | Kind::Resize => {
-                if let Some(conversation) = self.conversations.get_mut(&frame.work) {
-                    conversation.hear(frame, &mut self.outgoing).map_err(nonsense)?;
-                }
+                self.hear_of_task(frame)?;
             }
             Kind::Answer => return Err(nonsense(Malformed)),
         }
         Ok(())
     }
 
+    fn begin(&mut self, number: u32, begin: Begin) -> io::Result<()> {
+        match &begin.task {
+            Task::Work(work) => match Conversation::new(&begin, work) {
+                Ok((conversation, descriptors)) => {
+                    self.tasks.insert(number, Doing::Conversation(conversation));
+                    let Task::Work(work) = begin.task else { return Ok(()) };
+                    self.tell(&ToInit::Work(work), descriptors)
+                }
+                // No room for another pipe: to the server it is as if the work's helper had gone at once.
+                Err(_) => {
+                    self.outgoing.frame(Kind::Finish, number, Lane::Messages, &[]);
+                    Ok(())
+                }
+            },
+            Task::Accept => {
+                self.entrance.await_connection(number);
+                self.open_entrance()
+            }
+            Task::Question => {
+                self.entrance.await_question(number);
+                self.open_entrance()
+            }
+        }
+    }
+
+    fn open_entrance(&mut self) -> io::Result<()> {
+        if self.entrance.must_ask() {
+            return self.ask(Asker::Ourselves, ToInit::Network);
+        }
+        self.disappoint();
+        Ok(())
+    }
+
+    fn disappoint(&mut self) {
+        for number in self.entrance.disappointed() {
+            self.outgoing.frame(Kind::Finish, number, Lane::Messages, &[]);
+        }
+    }
+
+    /// Somebody inside connects or asks, and the server waits for it.
+    fn let_in(&mut self) -> io::Result<()> {
+        for come in self.entrance.take() {
+            let (number, doing, message) = match come {
+                // One that is gone again has no address; it is dropped, and the server sees that it was nothing.
+                Come::Connection(number, passage) => match passage.destination() {
+                    Ok(message) => (number, Doing::Passage(passage), message),
+                    Err(_) => {
+                        self.outgoing.frame(Kind::Finish, number, Lane::Messages, &[]);
+                        continue;
+                    }
+                },
+                Come::Question(number, from, packet) => (number, Doing::Question(from), FromEntrance::Asked { packet }),
+            };
+            let bytes = postcard::to_stdvec(&message).map_err(io::Error::other)?;
+            self.outgoing.frame(Kind::Data, number, Lane::Messages, &bytes);
+            self.tasks.insert(number, doing);
+        }
+        Ok(())
+    }
+
+    fn hear_of_task(&mut self, frame: &Frame<'_>) -> io::Result<()> {
+        match self.tasks.get_mut(&frame.work) {
+            Some(Doing::Conversation(conversation)) => {
+                conversation.hear(frame, &mut self.outgoing).map_err(nonsense)?;
+            }
+            Some(Doing::Passage(passage)) => passage.hear(frame, &mut self.outgoing).map_err(nonsense)?,
+            Some(&mut Doing::Question(from)) => {
+                if frame.kind == Kind::Data {
+                    let ToEntrance::Reply { packet } = postcard::from_bytes(frame.payload).map_err(io::Error::other)?;
+                    self.entrance.reply(from, &packet);
+                }
+                if frame.kind == Kind::Finish && frame.lane == Lane::Messages {
+                    self.tasks.remove(&frame.work);
+                }
+            }
+            // Over on this side, or it waits for somebody to come.
+            None if frame.kind == Kind::Finish && frame.lane == Lane::Messages => self.entrance.forget(frame.work),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn ask(&mut self, asker: Asker, question: ToInit) -> io::Result<()> {
+        self.questions.push_back((asker, question));
+        if self.asked.is_none() { self.ask_next() } else { Ok(()) }
+    }
+
     /// A thaw has no answer, and is what a frozen process 1 waits for.
     fn ask_next(&mut self) -> io::Result<()> {
-        while let Some((number, question)) = self.questions.pop_front() {
+        while let Some((asker, question)) = self.questions.pop_front() {
             let is_answered = !matches!(question, ToInit::Thaw);
             self.tell(&question, Vec::new())?;
             if is_answered {
-                self.asked = Some(number);
+                self.asked = Some(asker);
                 return Ok(());
             }
         }
@@ -284,7 +427,8 @@ impl Bridge {
 struct Ready {
     input: bool,
     control: bool,
-    works: Vec<(u32, Interest)>,
+    come: bool,
+    tasks: Vec<(u32, Interest)>,
 }
 
 fn nonsense(_: Malformed) -> io::Error {

@@ -17,8 +17,8 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::gate::{self, Gate};
 use crate::identity::{self, Role};
-use crate::serve::{self, Mode as Life, Tenure};
-use crate::{log, syscall, wire};
+use crate::serve::{self, Around, Mode as Life, Tenure};
+use crate::{log, network, syscall, wire};
 
 /// To start programs as their user and to end them.
 const KEPT: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
@@ -27,12 +27,14 @@ const KEPT: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).u
 const MOST_CAPABILITIES: u32 = 63;
 
 /// As the daemon tells them: the user and the group of programs; `ephemeral` or `persistent`; the milliseconds after which
-/// one that nobody uses ends; how many files a program may have open; then the places that are the programs' own.
+/// one that nobody uses ends; how many files a program may have open; the port to which all connections go, or 0 where there
+/// is no network; then the places that are the programs' own.
 struct Settings {
     user: u32,
     group: u32,
     life: Life,
     open_files: u64,
+    network_port: u16,
     places: Vec<PathBuf>,
     token: String,
 }
@@ -72,12 +74,13 @@ impl Settings {
         };
         let idle = Duration::from_millis(number(next()?)?);
         let open_files = number(next()?)?;
+        let network_port = next()?.parse().map_err(at("settings"))?;
         let token = std::env::var(gate::TOKEN).map_err(at("token"))?;
         if token.is_empty() {
             return Err(("token", "there is none".to_owned()));
         }
         let life = Life::Listening { idle, tenure };
-        Ok(Self { user, group, life, open_files, places: arguments.map(PathBuf::from).collect(), token })
+        Ok(Self { user, group, life, open_files, network_port, places: arguments.map(PathBuf::from).collect(), token })
     }
 }
 
@@ -93,12 +96,17 @@ fn serve(settings: Settings) -> Result<(), Failure> {
     }
     log::prepare().map_err(at("logs"))?;
     let socket = gate::bound().map_err(at("socket"))?;
+    let network = match settings.network_port {
+        0 => None,
+        port => Some(network::open(port).map_err(|(step, error)| ("network", format!("{step}: {error}")))?),
+    };
     let scratch = scratch(&settings.places);
     lower_limits(settings.open_files).map_err(at("limits"))?;
     rustix::thread::set_thread_groups(&[]).map_err(at("groups"))?;
     drop_rights().map_err(at("capabilities"))?;
     identity::settle(settings.user, settings.group, Role::Guest).map_err(at("identity"))?;
-    serve::serve(socket, settings.life, scratch, Some(Gate::new(settings.token))).map_err(at("serve"))
+    serve::serve(socket, settings.life, scratch, Around { gate: Some(Gate::new(settings.token)), network })
+        .map_err(at("serve"))
 }
 
 /// Have a directory belong to programs; its contents stay whose they are.

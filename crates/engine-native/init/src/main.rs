@@ -9,6 +9,9 @@
 //! When it ends, for whatever reason, the kernel kills everything in the sandbox with it.
 
 mod bridge;
+#[path = "../../src/crash.rs"]
+#[allow(dead_code, reason = "two programs share this file and each uses its part")]
+mod crash;
 mod exec;
 mod files;
 #[path = "../../../agent/src/frame.rs"]
@@ -20,6 +23,7 @@ mod log;
 mod memory;
 #[path = "../../../agent/src/messages.rs"]
 mod messages;
+mod network;
 mod probe;
 mod serve;
 #[path = "../../src/syscall.rs"]
@@ -69,5 +73,5 @@ fn embedded(mut arguments: impl Iterator<Item = String>) -> i32 {
     }
     // Whatever ended it: there is nobody inside to tell, and the server sees the channel close.
     let scratch = syscall::inherited_descriptor(wire::INIT_SCRATCH).into_iter().collect();
-    i32::from(serve::serve(channel, mode, scratch, None).is_err())
+    i32::from(serve::serve(channel, mode, scratch, serve::Around::default()).is_err())
 }

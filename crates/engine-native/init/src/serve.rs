@@ -10,6 +10,7 @@ use rustix::net::SocketFlags;
 
 use crate::files;
 use crate::gate::Gate;
+use crate::network::Caught;
 use crate::syscall;
 use crate::wire::{self, FromInit, ToInit, Work};
 use crate::worker::Worker;
@@ -38,6 +39,15 @@ pub enum Tenure {
 /// Whoever asked for a sandbox connects to it by then.
 const FIRST_PATIENCE: Duration = Duration::from_secs(30);
 
+/// What is only there in a sandbox that somebody else's daemon made.
+#[derive(Debug, Default)]
+pub struct Around {
+    /// Asks those who connect who they are.
+    pub gate: Option<Gate>,
+    /// For whoever serves the sandbox's network.
+    pub network: Option<Caught>,
+}
+
 /// How long a freeze waits for what is about to end: helpers end a moment after their work was answered.
 const FREEZE_PATIENCE: Duration = Duration::from_millis(200);
 
@@ -55,6 +65,7 @@ struct Init {
     signals: OwnedFd,
     listener: Option<OwnedFd>,
     gate: Option<Gate>,
+    network: Option<Caught>,
     connections: Vec<OwnedFd>,
     /// The connection that came first.
     first: Option<RawFd>,
@@ -75,13 +86,13 @@ struct Init {
     first_inodes: u64,
 }
 
-/// A gate asks those who connect who they are.
-pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, gate: Option<Gate>) -> io::Result<()> {
+pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, around: Around) -> io::Result<()> {
     let mut init = Init {
         mode,
         signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
         listener: None,
-        gate,
+        gate: around.gate,
+        network: around.network,
         connections: Vec::new(),
         first: None,
         children: HashSet::new(),
@@ -282,6 +293,10 @@ impl Init {
                     self.mode = Mode::Listening { idle, tenure: Tenure::Own };
                 }
                 FromInit::Staying
+            }
+            ToInit::Network => {
+                let sockets = self.network.iter().flat_map(|caught| [caught.streams.as_fd(), caught.names.as_fd()]);
+                return wire::send(connection, &FromInit::Caught, &sockets.collect::<Vec<_>>()).is_ok();
             }
             ToInit::Present { .. } => FromInit::Ready,
         };

@@ -5,13 +5,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
-use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::pipe::PipeFlags;
 use rustix::termios::Winsize;
 
 use super::Outgoing;
-use crate::frame::{Begin, Frame, Kind, Lane, MAX_DATA, MESSAGE_WINDOW, Malformed, Part, WINDOW};
+use super::lanes::{Origin, Sink, Source, added, give};
+use crate::frame::{Begin, Frame, Kind, Lane, MAX_DATA, MESSAGE_WINDOW, Malformed, Part};
 use crate::wire::{self, MAX_MESSAGE, Work};
 
 /// Fewer turns between the two ends of a file.
@@ -51,35 +51,9 @@ enum Awaited {
     File(Part),
 }
 
-/// Bytes on their way in.
-struct Sink {
-    to: OwnedFd,
-    bytes: VecDeque<u8>,
-    /// Written and not yet given back to the server.
-    owed: u32,
-    is_finishing: bool,
-}
-
-/// Bytes on their way out.
-struct Source {
-    from: Origin,
-    credit: u32,
-}
-
-enum Origin {
-    Pipe(OwnedFd),
-    File {
-        file: OwnedFd,
-        at: u64,
-        left: u64,
-    },
-    /// It will come with a message.
-    Later,
-}
-
 impl Conversation {
     /// And the descriptors that go to process 1.
-    pub fn new(begin: &Begin) -> io::Result<(Self, Vec<OwnedFd>)> {
+    pub fn new(begin: &Begin, work: &Work) -> io::Result<(Self, Vec<OwnedFd>)> {
         let (channel, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         rustix::io::ioctl_fionbio(&channel, true)?;
@@ -95,17 +69,17 @@ impl Conversation {
             awaited: Awaited::Nothing,
             terminal: None,
         };
-        match &begin.work {
+        match work {
             Work::Exec(exec) if exec.terminal.is_some() && !exec.logged => {
                 conversation.awaited = Awaited::Terminal;
-                conversation.output = Some(Source { from: Origin::Later, credit: WINDOW });
+                conversation.output = Some(Source::new(Origin::Later));
             }
             Work::File(wire::FileOperation::Read { .. }) => {
                 conversation.awaited = Awaited::File(begin.part);
-                conversation.output = Some(Source { from: Origin::Later, credit: WINDOW });
+                conversation.output = Some(Source::new(Origin::Later));
             }
             Work::Exec(_) | Work::File(_) | Work::Logs => {
-                let is_file = matches!(begin.work, Work::File(_));
+                let is_file = matches!(work, Work::File(_));
                 if begin.has(Lane::Input) {
                     let (read, write) = pipe(is_file)?;
                     rustix::io::ioctl_fionbio(&write, true)?;
@@ -118,7 +92,7 @@ impl Conversation {
                     if begin.has(lane) {
                         let (read, write) = pipe(is_file)?;
                         rustix::io::ioctl_fionbio(&read, true)?;
-                        *source = Some(Source { from: Origin::Pipe(read), credit: WINDOW });
+                        *source = Some(Source::new(Origin::Pipe(read)));
                         given.push(write);
                     }
                 }
@@ -287,11 +261,7 @@ impl Conversation {
         let Some(sink) = &mut self.input else { return };
         match sink.write() {
             Ok(()) => {
-                // In halves, as the server does.
-                if sink.owed >= WINDOW / 2 {
-                    let owed = std::mem::take(&mut sink.owed);
-                    outgoing.frame(Kind::Credit, number, Lane::Input, &owed.to_le_bytes());
-                }
+                sink.give_credit(number, outgoing);
                 // The end of what is typed is not the end of a terminal.
                 if sink.is_finishing && sink.bytes.is_empty() {
                     self.input = None;
@@ -327,53 +297,6 @@ impl Conversation {
     }
 }
 
-impl Sink {
-    fn new(to: OwnedFd) -> Self {
-        Self { to, bytes: VecDeque::new(), owed: 0, is_finishing: false }
-    }
-
-    /// As much as there is room for.
-    fn write(&mut self) -> rustix::io::Result<()> {
-        while !self.bytes.is_empty() {
-            match rustix::io::write(&self.to, self.bytes.as_slices().0) {
-                Ok(count) => {
-                    self.bytes.drain(..count);
-                    self.owed += count as u32;
-                }
-                Err(Errno::AGAIN) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Source {
-    /// `None` when there is nothing yet, zero at the end.
-    fn read(&mut self, bytes: &mut [u8]) -> rustix::io::Result<Option<usize>> {
-        let most = bytes.len().min(self.credit as usize);
-        let read = match &mut self.from {
-            Origin::Pipe(pipe) => rustix::io::read(pipe, &mut bytes[..most]),
-            Origin::File { file, at, left } => {
-                let most = most.min(usize::try_from(*left).unwrap_or(usize::MAX));
-                rustix::io::pread(file, &mut bytes[..most], *at).inspect(|&count| {
-                    *at += count as u64;
-                    *left -= count as u64;
-                })
-            }
-            Origin::Later => Err(Errno::AGAIN),
-        };
-        match read {
-            Ok(count) => Ok(Some(count)),
-            Err(Errno::AGAIN | Errno::INTR) => Ok(None),
-            // A terminal whose last program is gone says so.
-            Err(Errno::IO) if matches!(self.from, Origin::Pipe(_)) => Ok(Some(0)),
-            Err(error) => Err(error),
-        }
-    }
-}
-
 fn pipe(is_file: bool) -> io::Result<(OwnedFd, OwnedFd)> {
     let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     if is_file {
@@ -381,15 +304,4 @@ fn pipe(is_file: bool) -> io::Result<(OwnedFd, OwnedFd)> {
         let _ = rustix::pipe::fcntl_setpipe_size(&write, PIPE_BYTES);
     }
     Ok((read, write))
-}
-
-fn added(credit: u32, frame: &Frame<'_>) -> Result<u32, Malformed> {
-    credit.checked_add(frame.credit()?).ok_or(Malformed)
-}
-
-fn give(source: &mut Option<Source>, frame: &Frame<'_>) -> Result<(), Malformed> {
-    if let Some(source) = source {
-        source.credit = added(source.credit, frame)?;
-    }
-    Ok(())
 }

@@ -1,0 +1,94 @@
+//! Programs of a sandbox that connect to somewhere: their connections and questions, for whoever decides about them.
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use sandbox::{Error, Result};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::channel::Channel;
+use crate::connection::Connection;
+use crate::frame::{Part, Task};
+use crate::lane::{LaneReader, LaneWriter};
+use crate::messages::{FromEntrance, ToEntrance};
+use crate::mux::Handles;
+
+/// A connection that a program made. Dropped before both directions have ended, it is cut, and the program sees that.
+#[derive(Debug)]
+pub struct Arrival {
+    /// Where the program wanted to go.
+    pub destination: SocketAddr,
+    /// Dropped first: that is what cuts it.
+    _channel: Channel,
+    input: LaneWriter,
+    output: LaneReader,
+}
+
+impl AsyncRead for Arrival {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.output).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Arrival {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.input).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// The end of what goes to the program.
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.input.finish();
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A packet with a question for a name.
+#[derive(Debug)]
+pub struct Question {
+    pub packet: Vec<u8>,
+    channel: Channel,
+}
+
+impl Question {
+    pub fn reply(self, packet: Vec<u8>) {
+        // Whoever asked may be gone.
+        let _ = self.channel.send(&ToEntrance::Reply { packet });
+    }
+}
+
+impl Connection {
+    /// Wait for the next connection of a program. Nobody is taken whom nobody waits for, so several may wait at once.
+    pub async fn accept(&self) -> Result<Arrival> {
+        let Handles { channel, input, output, errors: _ } = self.begin(Task::Accept, Part::default())?;
+        match channel.receive().await {
+            Ok(Some(FromEntrance::Connected { address, port })) => {
+                let destination = SocketAddr::new(IpAddr::V6(Ipv6Addr::from(address)).to_canonical(), port);
+                Ok(Arrival { destination, _channel: channel, input, output })
+            }
+            Ok(Some(FromEntrance::Asked { .. }) | None) | Err(_) => Err(self.lost().unwrap_or_else(no_network)),
+        }
+    }
+
+    /// Wait for the next question for a name.
+    pub async fn question(&self) -> Result<Question> {
+        let Handles { channel, .. } = self.begin(Task::Question, Part::default())?;
+        match channel.receive().await {
+            Ok(Some(FromEntrance::Asked { packet })) => Ok(Question { packet, channel }),
+            Ok(Some(FromEntrance::Connected { .. }) | None) | Err(_) => Err(self.lost().unwrap_or_else(no_network)),
+        }
+    }
+}
+
+fn no_network() -> Error {
+    Error::wrong_state("the sandbox has no network")
+}
