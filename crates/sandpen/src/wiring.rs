@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use egress::{Gateway, GatewaySettings, SecretSource, SecretsFile};
+use engine_docker::Wish;
 use engine_native::{NativeConfig, NativeEngine, Reopen};
 use sandbox::{
     Engine, Error, EventBus, HostRule, InstanceId, Limits, PackageSettings, Ports, Powers, Recovery, Result, Runners,
@@ -225,9 +226,16 @@ async fn engine(
             };
             Ok((engine, powers))
         }
-        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => {
-            Err(Error::unsupported(format!("the {} engine is not in this version", config.engine.as_str()))
-                .with_hint("leave --engine out to use the native engine, which needs no daemon"))
-        }
+        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => Err(not_driven(config.engine)),
     }
+}
+
+pub fn not_driven(engine: EngineChoice) -> Error {
+    Error::unsupported(format!("the {} engine is not in this version", engine.as_str()))
+        .with_hint("leave --engine out to use the native engine, which needs no daemon")
+}
+
+/// Where the operator says that the daemon is.
+pub fn wish(config: &Config) -> Wish {
+    Wish { host: config.daemon.host.clone(), context: config.daemon.context.clone() }
 }

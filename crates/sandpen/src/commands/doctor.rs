@@ -1,6 +1,7 @@
 //! `sandpen doctor`: what protects you on this machine, what is missing, and what to do about it.
 
 use clap::Args;
+use engine_docker::Flavour;
 use engine_native::host::{self, HostReport};
 use sandbox::{Layer, Result};
 use serde::Serialize;
@@ -8,19 +9,21 @@ use serde::Serialize;
 use self::engines::EngineFinding;
 use self::languages::LanguageFinding;
 use self::network::NetworkFinding;
-use crate::config::Config;
+use crate::config::{Config, EngineChoice};
 use crate::exit::Exit;
 use crate::output::{self, ADVICE, BAD, BOLD, DIM, DOUBTFUL, GOOD};
 use crate::table::{Align, Cell, Table};
 use crate::wiring;
 
+mod daemon;
 mod engines;
 mod languages;
 mod network;
 
 /// Show what protects you on this machine, layer by layer
 ///
-/// Ends with 1 if an isolation layer is missing that was not allowed to be with --allow-missing.
+/// Ends with 1 if an isolation layer is missing that was not allowed to be with --allow-missing. With --engine docker or
+/// podman it is that daemon's machine, and a sandbox is made there to look at.
 #[derive(Args, Debug)]
 pub struct Arguments {}
 
@@ -48,6 +51,12 @@ struct LayerFinding {
 }
 
 pub fn run(_: Arguments, config: Config) -> Result<Exit> {
+    match config.engine {
+        EngineChoice::Native => {}
+        EngineChoice::Docker => return daemon::run(&config, Flavour::Docker),
+        EngineChoice::Podman => return daemon::run(&config, Flavour::Podman),
+        EngineChoice::Kubernetes => return Err(wiring::not_driven(config.engine)),
+    }
     let report = host::probe(config.state_dir()?);
     let layers = layers(&report, &config);
     let whole = layers.iter().all(|layer| layer.available || layer.allowed_to_be_missing);

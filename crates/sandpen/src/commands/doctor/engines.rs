@@ -1,12 +1,14 @@
-//! Which engines there are. The native one is tried out, because no table of features proves as much as a sandbox.
+//! Which engines there are. The native one is tried out, because no table of features proves as much as a sandbox; daemons
+//! are asked whether they are there.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use engine_docker::Flavour;
 use sandbox::{Error, ExecRequest, ExecStatus, OutputCaps, Owner, Result, SandboxSpec};
 use serde::Serialize;
 
-use super::Mark;
+use super::{Mark, daemon};
 use crate::config::{Config, EngineChoice};
 use crate::output::{ADVICE, DIM};
 use crate::wiring;
@@ -24,6 +26,8 @@ pub struct EngineFinding {
 enum EngineState {
     Works,
     Broken,
+    /// It answers, for whoever asks for it.
+    Found,
     /// It is here, and this version cannot drive it.
     NotDriven,
     Absent,
@@ -55,8 +59,8 @@ pub fn look(config: &Config, try_native: bool) -> Vec<EngineFinding> {
     };
     vec![
         native,
-        foreign(EngineChoice::Docker, &docker_sockets()),
-        foreign(EngineChoice::Podman, &podman_sockets()),
+        of_daemon(config, EngineChoice::Docker, Flavour::Docker),
+        of_daemon(config, EngineChoice::Podman, Flavour::Podman),
         foreign(EngineChoice::Kubernetes, &cluster_configs()),
     ]
 }
@@ -79,6 +83,17 @@ fn try_out(config: &Config) -> Result<Duration> {
     Ok(started.elapsed())
 }
 
+/// A daemon is nobody's fault when it is not there: it is not needed.
+fn of_daemon(config: &Config, engine: EngineChoice, flavour: Flavour) -> EngineFinding {
+    match daemon::look(config, flavour) {
+        Ok(daemon) => {
+            let detail = format!("answers: {}; --engine {} takes it", daemon.told(), engine.as_str());
+            finding(engine, EngineState::Found, detail)
+        }
+        Err(_) => finding(engine, EngineState::Absent, "does not answer; not needed".to_owned()),
+    }
+}
+
 fn foreign(engine: EngineChoice, places: &[PathBuf]) -> EngineFinding {
     match places.iter().find(|place| place.exists()) {
         Some(place) => finding(
@@ -94,24 +109,10 @@ fn finding(engine: EngineChoice, state: EngineState, detail: String) -> EngineFi
     EngineFinding { engine: engine.as_str(), state, detail, hint: None }
 }
 
-fn docker_sockets() -> Vec<PathBuf> {
-    let named = std::env::var("DOCKER_HOST").ok();
-    let named = named.and_then(|host| host.strip_prefix("unix://").map(PathBuf::from));
-    named.into_iter().chain(runtime_file("docker.sock")).chain(["/var/run/docker.sock".into()]).collect()
-}
-
-fn podman_sockets() -> Vec<PathBuf> {
-    runtime_file("podman/podman.sock").into_iter().chain(["/run/podman/podman.sock".into()]).collect()
-}
-
 fn cluster_configs() -> Vec<PathBuf> {
     let named = std::env::var_os("KUBECONFIG").map(PathBuf::from);
     let usual = std::env::var_os("HOME").map(|home| Path::new(&home).join(".kube/config"));
     named.into_iter().chain(usual).collect()
-}
-
-fn runtime_file(name: &str) -> Option<PathBuf> {
-    std::env::var_os("XDG_RUNTIME_DIR").map(|directory| Path::new(&directory).join(name))
 }
 
 pub fn render(engines: &[EngineFinding]) -> String {
@@ -119,7 +120,7 @@ pub fn render(engines: &[EngineFinding]) -> String {
     let mut text = String::new();
     for EngineFinding { engine, state, detail, hint } in engines {
         let mark = match state {
-            EngineState::Works => Mark::Yes.to_string(),
+            EngineState::Works | EngineState::Found => Mark::Yes.to_string(),
             EngineState::Broken => Mark::No.to_string(),
             EngineState::NotDriven => Mark::Perhaps.to_string(),
             EngineState::Absent => format!("{DIM}–{DIM:#}"),
