@@ -6,17 +6,19 @@
 use std::time::Duration;
 
 use clap::Args;
+use engine_docker::Flavour;
 use sandbox::{Error, Result, SandboxService};
 
 use self::report::{Report, Skipped};
 use self::row::{Row, Setting};
 use self::sample::Sample;
 use crate::cli::examples;
-use crate::config::Config;
+use crate::config::{Config, EngineChoice};
 use crate::exit::Exit;
 use crate::{output, suggest, wiring};
 
 mod bundle;
+mod daemon;
 mod network;
 mod program;
 mod report;
@@ -31,6 +33,8 @@ const PAUSE: Duration = Duration::from_millis(12);
 const WARM_UPS: usize = 2;
 
 /// Measure sandboxes on this machine, beside bubblewrap, crun and runc
+///
+/// With --engine docker or podman, beside what the daemon's own client does with the same image.
 #[derive(Args, Debug)]
 #[command(after_help = examples(&[
     ("sandpen bench", "everything"),
@@ -56,6 +60,12 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments, mut config: Config) -> Result<Exit> {
+    match config.engine {
+        EngineChoice::Native => {}
+        EngineChoice::Docker => return daemon::run(&arguments, &config, Flavour::Docker),
+        EngineChoice::Podman => return daemon::run(&arguments, &config, Flavour::Podman),
+        EngineChoice::Kubernetes => return Err(wiring::not_driven(config.engine)),
+    }
     let wanted = Wanted::new(&arguments.only)?;
     let source = network::Source::open(&mut config);
     let report = wiring::with_service(&config, |service| async {

@@ -55,6 +55,9 @@ impl World {
                 command.env_remove(name);
             }
         }
+        for (name, value) in Engine::of_test().settings() {
+            command.env(name, value);
+        }
         command
             .env("SANDPEN_STATE_DIR", self.state_dir())
             .env("XDG_CONFIG_HOME", self.directory.path().join("config"))
@@ -75,6 +78,45 @@ impl World {
         // A program that does not read its input closes the pipe, and that is its right.
         let _ = child.stdin.take().unwrap().write_all(stdin.as_bytes());
         Done::from(child.wait_with_output().unwrap())
+    }
+}
+
+/// The engine that a run of these tests is about: the embedded one, or a daemon that `SANDPEN_TEST_ENGINE`,
+/// `SANDPEN_TEST_DAEMON` (its address) and `SANDPEN_TEST_IMAGE` (an image with Python and a shell) name.
+pub enum Engine {
+    Embedded,
+    OfDaemon { name: String, address: String, image: String },
+}
+
+impl Engine {
+    pub fn of_test() -> Self {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let Some(name) = variable("SANDPEN_TEST_ENGINE") else { return Self::Embedded };
+        let named = |name: &str| variable(name).unwrap_or_else(|| panic!("{name} is not set"));
+        Self::OfDaemon { name, address: named("SANDPEN_TEST_DAEMON"), image: named("SANDPEN_TEST_IMAGE") }
+    }
+
+    fn settings(&self) -> Vec<(&'static str, &str)> {
+        match self {
+            Self::Embedded => Vec::new(),
+            Self::OfDaemon { name, address, image } => vec![
+                ("SANDPEN_ENGINE", name),
+                ("SANDPEN_DAEMON_HOST", address),
+                ("SANDPEN_IMAGE", image),
+                ("SANDPEN_CONTAINER_IMAGE", image),
+            ],
+        }
+    }
+}
+
+/// Whether the embedded engine is in use. A test of something that only it has says so when it is not.
+pub fn is_embedded(what: &str) -> bool {
+    match Engine::of_test() {
+        Engine::Embedded => true,
+        Engine::OfDaemon { name, .. } => {
+            eprintln!("SKIPPED on {name}: {what}");
+            false
+        }
     }
 }
 
