@@ -11,7 +11,7 @@
 //! - `record` is what a container says of itself in its labels: everything that a later process must know.
 //! - `image` finds, fetches and describes images; `agent_volume` brings process 1 to the daemon.
 //! - `create`, `engine` and `recovery` implement the `Engine` contract, `pool` keeps containers ahead of demand,
-//!   `snapshots` makes images of sandboxes.
+//!   `snapshots` makes images of sandboxes, `runners` finds images that bring a language along.
 //!
 //! Nothing here depends on sharing a kernel or a file system with the daemon, so remote ones and those in virtual machines
 //! work as local ones do. Knows nothing of MCP or HTTP.
@@ -38,6 +38,7 @@ mod random;
 mod record;
 mod recovery;
 mod reference;
+mod runners;
 mod snapshots;
 mod translate;
 mod users;

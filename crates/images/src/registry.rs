@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
-pub use self::credentials::Credentials;
+pub use self::credentials::{Credentials, Login};
 pub use self::mirror::Mirror;
 pub use self::proxy::Proxies;
 pub use self::pull::pull;

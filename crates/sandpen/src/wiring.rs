@@ -4,16 +4,18 @@ use std::future::Future;
 use std::sync::Arc;
 
 use egress::{Gateway, GatewaySettings, SecretSource, SecretsFile};
-use engine_docker::Wish;
+use engine_docker::{DockerConfig, DockerEngine, Flavour, Logins, Wish};
 use engine_native::{NativeConfig, NativeEngine, Reopen};
+use images::registry::{Credentials, Login};
 use sandbox::{
-    Engine, Error, EventBus, HostRule, InstanceId, Limits, PackageSettings, Ports, Powers, Recovery, Result, Runners,
-    SandboxService, SecretName, ServiceSettings,
+    Engine, Error, EventBus, HostRule, ImageRunners, InstanceId, Limits, PackageSettings, Ports, Powers, Recovery,
+    Result, Runners, SandboxService, SecretName, ServiceSettings,
 };
 use tools::{Ceiling, Policy, Secret};
 
 use crate::attach::Screen;
-use crate::config::{Config, EngineChoice, GatewayConfig};
+use crate::commands::image::image_error;
+use crate::config::{Config, ContainerUser, EngineChoice, GatewayConfig};
 use crate::output::reason;
 use crate::packages::Machine;
 
@@ -173,16 +175,23 @@ pub async fn service_with_spares(config: &Config, spares: usize) -> Result<Sandb
 
 async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recovery) -> Result<SandboxService> {
     let instance = InstanceId::random()?;
-    let (engine, powers) = engine(config, outlet, &instance, spares, recovery).await?;
+    let built = engine(config, outlet, &instance, spares, recovery).await?;
     let mut settings = ServiceSettings::new(config.state_dir()?, instance);
     settings.recovery = recovery;
     settings.events = outlet.events.clone();
-    settings.powers = powers;
+    settings.powers = built.powers;
     settings.quota = config.quota;
     settings.passed_through = config.sandbox.passed_through().map(str::to_owned).collect();
     settings.runners = overlaid(config, settings.runners)?;
-    settings.packages = Some(package_settings(config, outlet)?);
-    SandboxService::start(engine, settings).await
+    if let Some(images) = &built.image_runners {
+        settings.runners = settings.runners.joined_by(&images.list().await?);
+    }
+    settings.image_runners = built.image_runners;
+    settings.packages = match config.engine {
+        EngineChoice::Native => Some(package_settings(config, outlet)?),
+        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => None,
+    };
+    SandboxService::start(built.engine, settings).await
 }
 
 /// A builder gets what a client may ask for at most. Its files are memory, so there is no use for more room than that.
@@ -199,13 +208,20 @@ fn package_settings(config: &Config, outlet: &Outlet) -> Result<PackageSettings>
     Ok(PackageSettings { limits, ..settings })
 }
 
+/// An engine, and what it can do besides making sandboxes.
+struct Built {
+    engine: Arc<dyn Engine>,
+    powers: Powers,
+    image_runners: Option<Arc<dyn ImageRunners>>,
+}
+
 async fn engine(
     config: &Config,
     outlet: &Outlet,
     instance: &InstanceId,
     spares: usize,
     recovery: Recovery,
-) -> Result<(Arc<dyn Engine>, Powers)> {
+) -> Result<Built> {
     match config.engine {
         EngineChoice::Native => {
             let gateway = Arc::clone(&outlet.gateway);
@@ -224,9 +240,55 @@ async fn engine(
                 checkpoints: Some(engine.clone()),
                 trees: Some(engine.clone()),
             };
-            Ok((engine, powers))
+            Ok(Built { engine, powers, image_runners: None })
         }
-        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => Err(not_driven(config.engine)),
+        EngineChoice::Docker => on_daemon(config, Flavour::Docker, instance, spares).await,
+        EngineChoice::Podman => on_daemon(config, Flavour::Podman, instance, spares).await,
+        EngineChoice::Kubernetes => Err(not_driven(config.engine)),
+    }
+}
+
+async fn on_daemon(config: &Config, flavour: Flavour, instance: &InstanceId, spares: usize) -> Result<Built> {
+    let engine = Arc::new(docker_engine(config, flavour, instance.clone(), spares).await?);
+    let powers = Powers { snapshots: Some(engine.clone()), ..Powers::default() };
+    let image_runners = Some(engine.runners());
+    Ok(Built { engine, powers, image_runners })
+}
+
+/// The engine itself, for those who want its images.
+pub async fn docker_engine(
+    config: &Config,
+    flavour: Flavour,
+    instance: InstanceId,
+    spares: usize,
+) -> Result<DockerEngine> {
+    let docker = DockerConfig {
+        wish: wish(config),
+        user: match config.daemon.user {
+            ContainerUser::Sandbox => engine_docker::ContainerUser::Sandbox,
+            ContainerUser::Image => engine_docker::ContainerUser::Image,
+        },
+        runtime: config.daemon.runtime.clone(),
+        default_image: Some(config.daemon.image.to_string()),
+        spares,
+        allow_missing: config.allow_missing.clone(),
+        logins: Some(Arc::new(DockerLogins(Credentials::of_docker()))),
+        ..DockerConfig::new(flavour, config.state_dir()?.to_owned(), instance)
+    };
+    DockerEngine::start(docker).await
+}
+
+/// The logins of `docker login`.
+#[derive(Debug)]
+struct DockerLogins(Credentials);
+
+impl Logins for DockerLogins {
+    fn find(&self, registry: &str) -> Result<Option<engine_docker::Login>> {
+        let found = self.0.find(registry).map_err(image_error)?;
+        Ok(found.map(|login| match login {
+            Login::Password { user, secret } => engine_docker::Login::Password { user, secret },
+            Login::Identity(token) => engine_docker::Login::Identity(token),
+        }))
     }
 }
 
