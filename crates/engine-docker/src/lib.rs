@@ -22,6 +22,7 @@ use sandbox::Result;
 
 mod agent_volume;
 mod carrier;
+mod catalogue;
 mod client;
 pub mod connect;
 mod create;
@@ -43,6 +44,7 @@ mod snapshots;
 mod translate;
 mod users;
 
+pub use catalogue::DaemonImage;
 pub use client::{Daemon, DaemonFacts};
 pub use connect::Wish;
 pub use engine::{DockerConfig, DockerEngine};

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
+use engine_docker::Flavour;
 use images::registry::{Credentials, Proxies, Settings};
 use images::{Error as ImageError, Named, Reference, Store, Work};
 use sandbox::{ByteSize, Error, Image, Result};
@@ -19,6 +20,7 @@ use crate::signals::Signals;
 use crate::{output, time, wiring};
 
 mod build;
+mod daemon;
 mod export;
 mod import;
 mod list;
@@ -73,6 +75,16 @@ impl Arguments {
 }
 
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
+    let flavour = match config.engine {
+        EngineChoice::Docker => Some(Flavour::Docker),
+        EngineChoice::Podman => Some(Flavour::Podman),
+        EngineChoice::Native | EngineChoice::Kubernetes => None,
+    };
+    match (&arguments.command, flavour) {
+        (Command::Pull(arguments), Some(flavour)) => return daemon::pull(arguments, &config, flavour),
+        (Command::Ls(arguments), Some(flavour)) => return daemon::list(arguments, &config, flavour),
+        _ => {}
+    }
     match arguments.command {
         Command::Pull(arguments) => pull::run(arguments, &config),
         Command::Import(arguments) => import::run(arguments, &config),

@@ -158,13 +158,14 @@ impl Setting {
             .map_err(|cause| Error::internal("this program does not know where it is").with_cause(cause))?;
         let keeping = wiring::service_with_spares(config, SPARES).await?;
         let standing = service.create(&owner, spec.clone()).await?.id;
+        let address = if facts.place.starts_with('/') { format!("unix://{}", facts.place) } else { facts.place };
         let mut setting = Self {
             flavour,
             service,
             keeping,
             owner,
             spec,
-            address: facts.place.clone(),
+            address: address.clone(),
             daemon: format!("{} {}", flavour.as_str(), facts.version),
             standing,
             container: Err(Error::not_found("there is none")),
@@ -172,7 +173,7 @@ impl Setting {
                 ourselves.to_string_lossy().into_owned(),
                 format!("--state-dir={}", config.state_dir()?.display()),
                 format!("--engine={}", flavour.as_str()),
-                format!("--daemon-host={}", facts.place),
+                format!("--daemon-host={address}"),
                 "run".to_owned(),
                 "python".to_owned(),
                 PYTHON[2].to_owned(),

@@ -18,7 +18,7 @@ use crate::time;
 pub struct Arguments {
     /// Print the names alone
     #[arg(long, short)]
-    quiet: bool,
+    pub quiet: bool,
 }
 
 #[derive(Serialize)]

@@ -18,7 +18,7 @@ use crate::output;
 pub struct Arguments {
     /// The image: debian:12, ghcr.io/owner/tool:1.2, name@sha256:…
     #[arg(value_name = "IMAGE")]
-    image: String,
+    pub image: String,
 }
 
 pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
