@@ -10,7 +10,9 @@ use crate::prepare::{self, Delegated, TestUser};
 use crate::process::{is_installed, is_root};
 use crate::root;
 use crate::stage::{Counting, Tally, run};
+use daemons::Engine;
 
+mod daemons;
 mod network;
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -42,7 +44,12 @@ const STAGES: &[Stage] = &[
     Stage { name: "agent", run: |_| integration_tests("sandpen-agent") },
     Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
     Stage { name: "engine-native-ordinary-user", run: engine_native_ordinary_user },
+    Stage { name: "engine-docker", run: |_| daemons::suite(Engine::Docker) },
+    Stage { name: "engine-podman", run: |_| daemons::suite(Engine::Podman) },
     Stage { name: "command-line", run: |_| integration_tests("sandpen") },
+    Stage { name: "command-line-docker", run: |_| daemons::behaviour(Engine::Docker) },
+    Stage { name: "command-line-podman", run: |_| daemons::behaviour(Engine::Podman) },
+    Stage { name: "daemons", run: |_| Outcome::Ran(on_programs(&[PRODUCT], "daemons")) },
     Stage { name: "docker", run: |_| Outcome::Ran(on_programs(&[PRODUCT], "docker")) },
     Stage { name: "mcp", run: |_| Outcome::Ran(on_programs(&[PRODUCT], "mcp")) },
     Stage { name: "clients", run: mcp_clients },
@@ -104,6 +111,8 @@ pub fn soak() -> ExitCode {
         let mut command = weakened_command(test);
         sum.add(run(command.env(count, value), Counting::ResultLines, 180 * MINUTE));
     }
+    println!("==> daemons");
+    sum.add(daemons::kills(200));
     println!("{sum}");
     if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -1,0 +1,99 @@
+//! A daemon with images, and our program beside it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use sandpen_tests::daemon::{Daemon, Flavour};
+use sandpen_tests::program::{Ran, built, run};
+use sandpen_tests::wire::Wire;
+use sandpen_tests::{Result, images};
+use tempfile::TempDir;
+
+const LIMIT: Duration = Duration::from_secs(180);
+
+pub(crate) struct Scene {
+    pub daemon: Daemon,
+    program: PathBuf,
+    directory: TempDir,
+}
+
+impl Scene {
+    pub fn set(flavour: Flavour) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("sandpen-daemons-").tempdir()?;
+        fs::create_dir(directory.path().join("home"))?;
+        let daemon = Daemon::start(flavour)?;
+        images::load(&daemon)?;
+        Ok(Self { daemon, program: built("sandpen")?, directory })
+    }
+
+    pub fn end(self) -> Vec<String> {
+        self.daemon.end()
+    }
+
+    pub fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// Our program on this daemon, with the state directory of this name.
+    pub fn command(&self, state: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command
+            .env_clear()
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+            .env("HOME", self.path().join("home"))
+            .env("SANDPEN_STATE_DIR", self.path().join(state))
+            .env("SANDPEN_ENGINE", self.daemon.flavour().as_str())
+            .env("SANDPEN_DAEMON_HOST", self.daemon.host())
+            .env("SANDPEN_CONTAINER_IMAGE", images::DEBIAN)
+            .current_dir(self.path())
+            .args(arguments);
+        command
+    }
+
+    pub fn ran(&self, arguments: &[&str]) -> Result<Ran> {
+        run(&mut self.command("state", arguments), self.path(), LIMIT)
+    }
+
+    /// What it prints when it succeeds.
+    pub fn run(&self, arguments: &[&str]) -> Result<String> {
+        let words = arguments.join(" ");
+        let ran = self.ran(arguments)?.succeeded();
+        ran.map(|ran| ran.stdout).map_err(|trouble| format!("sandpen {words}: {trouble}").into())
+    }
+
+    pub fn expect(&self, arguments: &[&str], output: &str) -> Result<()> {
+        let said = self.run(arguments)?;
+        if said == output { Ok(()) } else { Err(format!("{arguments:?} says {said:?} instead of {output:?}").into()) }
+    }
+
+    /// A server on its streams.
+    pub fn server(&self, state: &str) -> Result<Wire> {
+        let place = tempfile::tempdir_in(self.path())?;
+        Wire::by(&mut self.command(state, &["mcp"]), place)
+    }
+
+    /// Everything that the daemon has, running or not.
+    pub fn containers(&self) -> Result<BTreeSet<String>> {
+        let listed = self.daemon.run(&["ps", "--all", "--quiet", "--no-trunc"])?;
+        Ok(listed.lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    /// Waits until the daemon has these and no others.
+    pub fn settles_to(&self, expected: &BTreeSet<String>, limit: Duration) -> Result<()> {
+        let started = Instant::now();
+        loop {
+            let there = self.containers()?;
+            if there == *expected {
+                return Ok(());
+            }
+            if started.elapsed() > limit {
+                let all = self.daemon.run(&["ps", "--all", "--no-trunc"])?;
+                return Err(format!("after {} s there is\n{all}instead of {expected:?}", limit.as_secs()).into());
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
