@@ -270,7 +270,9 @@ impl Init {
                 FromInit::DeadlineSet
             }
             ToInit::Measure => {
-                let helpers = 1 + usize::from(self.worker.is_some()) + self.children.len();
+                // Behind a gate each connection is a bridge, which is a process in here too.
+                let bridges = if self.gate.is_some() { self.connections.len() } else { 0 };
+                let helpers = 1 + usize::from(self.worker.is_some()) + self.children.len() + bridges;
                 let ended = self.command_ended.filter(|_| self.commands.is_empty());
                 FromInit::Measured {
                     disk: files::used(&self.scratch).bytes,

@@ -109,6 +109,14 @@ impl Engine {
     }
 }
 
+/// The layers that sandboxes stand without, of those that the engine of this run has.
+pub fn missing_layers() -> Vec<&'static str> {
+    match Engine::of_test() {
+        Engine::Embedded => Vec::new(),
+        Engine::OfDaemon { .. } => vec!["user-namespace", "uid-range", "landlock"],
+    }
+}
+
 /// Whether the embedded engine is in use. A test of something that only it has says so when it is not.
 pub fn is_embedded(what: &str) -> bool {
     match Engine::of_test() {
@@ -211,8 +219,33 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// The descendants of a process, as the kernel knows them.
+/// What belongs to a server: its descendants, as the kernel knows them, and what its daemon has running for it.
 pub fn processes_below(root: u32) -> Vec<u32> {
+    let mut found = descendants(root);
+    if let Engine::OfDaemon { address, .. } = Engine::of_test() {
+        found.extend(processes_at_daemon(root, &address).unwrap_or_default());
+    }
+    found
+}
+
+/// The daemon of these tests is on this machine, in a namespace of its own: by their groups its processes are found.
+fn processes_at_daemon(server: u32, address: &str) -> Option<Vec<u32>> {
+    let environment = std::fs::read(format!("/proc/{server}/environ")).ok()?;
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    let state = environment.split('\0').find_map(|pair| pair.strip_prefix("SANDPEN_STATE_DIR="))?;
+    let installation = std::fs::read_to_string(Path::new(state).join("docker/installation")).ok()?;
+    let filter = format!("label=org.sandpen.installation={}", installation.trim());
+    let words = ["--host", address, "ps", "--quiet", "--no-trunc", "--filter", &filter];
+    let listed = String::from_utf8(Command::new("docker").args(words).output().ok()?.stdout).ok()?;
+    let is_theirs = |pid: &u32| {
+        let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        listed.lines().any(|container| groups.contains(container))
+    };
+    let all = std::fs::read_dir("/proc").ok()?.flatten();
+    Some(all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_theirs).collect())
+}
+
+fn descendants(root: u32) -> Vec<u32> {
     let mut found = vec![root];
     let mut looked_at = 0;
     while let Some(&process) = found.get(looked_at) {
