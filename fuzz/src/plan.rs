@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use engine_native::inside::{self, Controller, Identity, Mount, Place, Request, Root, RootLayout, User, Version};
+use engine_native::inside::{
+    self, Controller, Directory, DirectoryOwner, Identity, Mount, Place, Request, Root, RootLayout, User, Version,
+    WorkDirectory,
+};
 use sandbox::{ByteSize, GuestPath, Layer, Limits, Owner, Persistence, SandboxId, SandboxSpec};
 
 use crate::bytes::Bytes;
@@ -22,7 +25,6 @@ pub fn plan(data: &[u8]) {
     let shape = bytes.byte();
     let Ok(work_directory) = GuestPath::resolve(&GuestPath::workspace(), &bytes.text()) else { return };
     let mut spec = SandboxSpec::new(Owner::local());
-    spec.work_directory = work_directory;
     spec.persistence = if shape & 1 == 1 { Persistence::Persistent } else { Persistence::Ephemeral };
     // The smallest that a spec may ask for, or more.
     let limits = Limits {
@@ -40,6 +42,8 @@ pub fn plan(data: &[u8]) {
         .map(|controller| Place { controller: *controller, version, parent: PathBuf::from("/groups") })
         .collect();
     let id: SandboxId = "sb-7k2m9x4bqhtw3ecd".parse().expect("a well-formed id");
+    let made = work_directory.to_string_lossy().into_owned();
+    let made = vec![Directory { path: made, mode: 0o755, owner: DirectoryOwner::User }];
     let root = RootLayout {
         skeleton: PathBuf::from("/skeleton"),
         lowers: (shape & 4 == 4).then(|| PathBuf::from("/image")).into_iter().collect(),
@@ -53,6 +57,7 @@ pub fn plan(data: &[u8]) {
         belongings: None,
         search_path: String::new(),
         environment: Vec::new(),
+        work_directory: WorkDirectory { path: work_directory, made },
     };
     let request = Request {
         id: &id,
@@ -124,7 +129,7 @@ pub fn plan(data: &[u8]) {
     }
     let shows_host = plan.sources.iter().any(|source| source.as_os_str() == "/");
     assert!(!(has(Layer::PivotedRoot) && shows_host), "the host's tree is mounted behind a pivoted root");
-    let work_directory = String::from_utf8_lossy(spec.work_directory.as_bytes());
+    let work_directory = root.work_directory.path.to_string_lossy();
     let has_directory = plan.directories.iter().any(|directory| directory.path == work_directory);
     assert!(has_directory, "nobody makes the work directory");
     match &plan.root {

@@ -89,7 +89,7 @@ pub fn restart_steps() -> &'static [&'static str] {
 #[cfg(feature = "weaken")]
 pub mod inside {
     pub use crate::cgroup::{Controller, Leaf, Place, Setting, Version};
-    pub use crate::image::{Bind, User};
+    pub use crate::image::{Bind, User, WorkDirectory};
     pub use crate::plan::{
         Directory, DirectoryOwner, Identity, Init, Landlock, Mount, Plan, Request, Resource, Rights, Rlimit, Root, plan,
     };

@@ -160,10 +160,10 @@ mod tests {
 
     fn ground(place: &tempfile::TempDir) -> Ground {
         let top = place.path();
-        for directory in ["srv/app", "root", "var", "run/x", "home/sandbox/deep"] {
+        for directory in ["srv/app", "closed", "var", "run/x", "home/sandbox/deep"] {
             fs::create_dir_all(top.join(directory)).unwrap();
         }
-        fs::set_permissions(top.join("root"), fs::Permissions::from_mode(0o700)).unwrap();
+        fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0o700)).unwrap();
         fs::set_permissions(top.join("srv"), fs::Permissions::from_mode(0o711)).unwrap();
         fs::write(top.join("file"), "").unwrap();
         symlink("/srv/app", top.join("app")).unwrap();
@@ -210,10 +210,10 @@ mod tests {
     fn what_lets_no_program_start_is_no_word() {
         let place = tempfile::tempdir().unwrap();
         let ground = ground(&place);
-        for word in ["", "/", "/..", "/root", "/root/below", "/run/x", "/var/run/x", "/proc/self", "/dev", "/sys/fs"] {
+        for word in ["", "/", "/..", "/closed", "/closed/x", "/run/x", "/var/run/x", "/proc/self", "/dev", "/sys/fs"] {
             assert_eq!(said(&ground, word), ("/workspace".to_owned(), vec![]), "{word}");
         }
-        let asked = ground.asked(&"/root".parse().unwrap()).unwrap_err();
+        let asked = ground.asked(&"/closed".parse().unwrap()).unwrap_err();
         assert_eq!(asked.kind(), ErrorKind::Denied, "who asks for it is told");
     }
 
