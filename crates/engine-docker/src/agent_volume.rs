@@ -4,7 +4,6 @@ use std::io;
 
 use bytes::Bytes;
 use sandbox::{Error, Result};
-use tokio::sync::OnceCell;
 
 use crate::carrier::Carrier;
 use crate::client::Daemon;
@@ -12,28 +11,25 @@ use crate::random;
 use crate::record::Maker;
 use crate::translate::{AGENT_DIRECTORY, AGENT_PROGRAM};
 
-/// One version of process 1, and whether this process has seen it in its place.
+/// One version of process 1.
 #[derive(Debug)]
 pub struct AgentVolume {
     pub name: String,
     program: &'static [u8],
-    filled: OnceCell<()>,
+    /// Many may miss it at once, and one brings it.
+    filling: tokio::sync::Mutex<()>,
 }
 
 impl AgentVolume {
     pub fn new(program: &'static [u8], hash: &str) -> Self {
         let short: String = hash.chars().take(16).collect();
-        Self { name: format!("sandpen-agent-{short}"), program, filled: OnceCell::new() }
+        Self { name: format!("sandpen-agent-{short}"), program, filling: tokio::sync::Mutex::default() }
     }
 
     /// Make sure that it is there. Any image will do, because nothing of it is used.
     pub async fn fill(&self, daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<()> {
-        self.filled.get_or_try_init(|| self.look_and_fill(daemon, maker, image)).await.copied()
-    }
-
-    /// Look again: somebody may have removed it, and the daemon makes an empty one for whoever asks.
-    pub async fn look_and_fill(&self, daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<()> {
-        let carrier = Carrier::make(daemon, maker, image, Some(&self.name)).await?;
+        let _turn = self.filling.lock().await;
+        let carrier = Carrier::make_with_volume(daemon, maker, image, &self.name).await?;
         let whole = Some(self.program.len() as u64);
         if daemon.file_size(&carrier.id, AGENT_PROGRAM).await? != whole {
             let archive = archive(self.program, &format!("program-{}", random::text(4)?));

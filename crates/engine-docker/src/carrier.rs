@@ -8,6 +8,7 @@ use sandbox::Result;
 
 use crate::client::Daemon;
 use crate::random;
+use crate::record::Maker;
 use crate::translate::AGENT_DIRECTORY;
 
 /// Removed when it is dropped, or by the next process that looks around.
@@ -16,6 +17,8 @@ pub struct Carrier {
     daemon: Daemon,
     pub id: String,
 }
+
+const ROOT: &str = "0:0";
 
 /// How the names of an instance's carriers begin.
 pub fn prefix(installation: &str) -> String {
@@ -29,11 +32,26 @@ pub fn instance_of<'a>(name: &'a str, installation: &str) -> Option<&'a str> {
 }
 
 impl Carrier {
-    /// On this image, and with this volume to be written to.
-    pub async fn make(
+    /// On this image. What is done with it is done as the image's user, whom Podman wants to know.
+    pub async fn make(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Self> {
+        Self::make_with(daemon, maker, image, None, None).await
+    }
+
+    /// The same as root, whom every image has.
+    pub async fn make_as_root(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Self> {
+        Self::make_with(daemon, maker, image, Some(ROOT), None).await
+    }
+
+    /// The same, with a volume that can be written to.
+    pub async fn make_with_volume(daemon: &Daemon, maker: Maker<'_>, image: &str, volume: &str) -> Result<Self> {
+        Self::make_with(daemon, maker, image, Some(ROOT), Some(volume)).await
+    }
+
+    async fn make_with(
         daemon: &Daemon,
-        maker: crate::record::Maker<'_>,
+        maker: Maker<'_>,
         image: &str,
+        user: Option<&str>,
         volume: Option<&str>,
     ) -> Result<Self> {
         let name = format!("{}{}-{}", prefix(maker.installation), maker.instance, random::text(8)?);
@@ -46,6 +64,7 @@ impl Carrier {
         });
         let body = ContainerCreateBody {
             image: Some(image.to_owned()),
+            user: user.map(str::to_owned),
             // An image need not name a program, and this one is never started.
             cmd: Some(vec!["/nothing".to_owned()]),
             network_disabled: Some(true),

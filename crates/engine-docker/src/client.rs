@@ -46,6 +46,8 @@ pub struct DaemonFacts {
     pub place: String,
     pub version: String,
     pub kernel: String,
+    pub system: String,
+    pub architecture: String,
     pub storage: String,
     pub cgroup_version: Option<u8>,
     pub runtimes: BTreeSet<String>,
@@ -118,6 +120,23 @@ impl Daemon {
 
     pub fn facts(&self) -> &DaemonFacts {
         &self.facts
+    }
+
+    /// Our process 1 is a program for one system and one kind of processor.
+    pub fn check_platform(&self) -> Result<()> {
+        let DaemonFacts { system, architecture, .. } = self.facts();
+        let ours = std::env::consts::ARCH;
+        let same = match architecture.as_str() {
+            "amd64" => ours == "x86_64",
+            "arm64" => ours == "aarch64",
+            other => ours == other,
+        };
+        if system == "linux" && same {
+            return Ok(());
+        }
+        let title = self.flavour.title();
+        Err(Error::unsupported(format!("the {title} daemon is for {system} on {architecture}, and sandpen for {ours}"))
+            .with_hint("use a daemon for Linux on the same kind of processor"))
     }
 
     /// For calls that move data and whose time is bounded by their progress.
@@ -314,6 +333,8 @@ fn facts(place: String, info: &SystemInfo) -> DaemonFacts {
         place,
         version: info.server_version.clone().unwrap_or_default(),
         kernel: info.kernel_version.clone().unwrap_or_default(),
+        system: info.os_type.clone().unwrap_or_default(),
+        architecture: info.architecture.clone().unwrap_or_default(),
         storage: info.driver.clone().unwrap_or_default(),
         cgroup_version: info.cgroup_version.and_then(|version| version.to_string().parse().ok()),
         runtimes: info.runtimes.iter().flatten().map(|(name, _)| name.clone()).collect(),

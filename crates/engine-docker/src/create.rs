@@ -41,7 +41,7 @@ impl Shared {
             let mut image = Facts::clone(&*shared.images.facts(&shared.daemon, shared.maker(), image).await?);
             image.trees = source.description.places.clone();
             image.work_directory = Some(source.description.work_directory.clone());
-            let live = shared.build_on(&describe(&new, &spec, &image)?, &image, &told).await?;
+            let (live, _) = shared.build_on(&describe(&new, &spec, &image)?, &image, &told).await?;
             let filled = shared.hand_over(&source, &live).await;
             Ok((shared.unless_failed(live, filled).await?, image.program))
         };
@@ -66,8 +66,14 @@ impl Shared {
         let ended = |cause| Error::internal("the making of a sandbox ended unexpectedly").with_cause(cause);
         let (live, program) = receiver.await.map_err(ended)??;
         let work_directory = live.description.work_directory.clone();
-        self.keep(live);
-        Ok(Made { work_directory, program })
+        match self.keep(live) {
+            None => Ok(Made { work_directory, program }),
+            // Two have asked for one id, and spares do not have it in their names.
+            Some(second) => {
+                self.take_back(&second.container).await;
+                Err(already_exists(second.id()))
+            }
+        }
     }
 
     /// The sandbox, unless what was done to it afterwards has failed.
@@ -164,35 +170,36 @@ impl Shared {
 
     async fn make_spare(&self, spec: &SandboxSpec, image: &Facts) -> Result<Live> {
         let description = describe(&SandboxId::random()?, spec, image)?;
-        self.build_on(&description, image, &CancellationToken::new()).await
+        self.build_and_fill(&description, image, &CancellationToken::new()).await
     }
 
+    /// With what the image has where the sandbox can write.
     async fn build_and_fill(
         &self,
         description: &Description,
         image: &Facts,
         abandoned: &CancellationToken,
     ) -> Result<Live> {
-        let live = self.build_on(description, image, abandoned).await?;
-        if image.trees.is_empty() {
+        let (live, mut trees) = self.build_on(description, image, abandoned).await?;
+        trees.extend(image.trees.iter().filter(|tree| !trees.contains(tree)).cloned().collect::<Vec<_>>());
+        if trees.is_empty() {
             return Ok(live);
         }
-        let filled = self.put_back(&live, &image.trees).await;
+        let filled = self.put_back(&live, &trees).await;
         self.unless_failed(live, filled).await
     }
 
-    /// Build it, and have process 1 there to be started.
-    pub(crate) async fn build_on(
+    /// Build it, empty; and say which of its places are in the image too.
+    async fn build_on(
         &self,
         description: &Description,
         image: &Facts,
         abandoned: &CancellationToken,
-    ) -> Result<Live> {
-        self.agent.fill(&self.daemon, self.maker(), &image.id).await?;
+    ) -> Result<(Live, Vec<GuestPath>)> {
         let made = match self.build(description, image, abandoned).await {
-            // The volume with process 1 was removed behind our back, and the daemon made an empty one.
+            // Process 1 is not at the daemon yet, or was removed behind our back. To look every time would cost more.
             Err(error) if is_without_program(&error) => {
-                self.agent.look_and_fill(&self.daemon, self.maker(), &image.id).await?;
+                self.agent.fill(&self.daemon, self.maker(), &image.id).await?;
                 self.build(description, image, abandoned).await
             }
             made => made,
@@ -200,7 +207,12 @@ impl Shared {
         made.map_err(|error| explained(error, self.config.flavour))
     }
 
-    async fn build(&self, description: &Description, image: &Facts, abandoned: &CancellationToken) -> Result<Live> {
+    async fn build(
+        &self,
+        description: &Description,
+        image: &Facts,
+        abandoned: &CancellationToken,
+    ) -> Result<(Live, Vec<GuestPath>)> {
         let body = translate::container(&Wanted {
             flavour: self.config.flavour,
             maker: self.maker(),
@@ -215,14 +227,17 @@ impl Shared {
             _ => error,
         })?;
         let started = async {
+            // Before it is started, when nothing is mounted over them.
+            let trees = self.images.places_in(&self.daemon, &container, description).await?;
             if abandoned.is_cancelled() {
                 return Err(Error::unavailable("nobody waits for the sandbox any more"));
             }
             self.daemon.start(&container).await?;
-            Live::reach(&self.daemon, container.clone(), description.clone()).await
+            let live = Live::reach(&self.daemon, container.clone(), description.clone()).await?;
+            Ok((live, trees))
         };
         match started.await {
-            Ok(live) => Ok(live),
+            Ok(made) => Ok(made),
             Err(error) => {
                 self.take_back(&container).await;
                 Err(error)

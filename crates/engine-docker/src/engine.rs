@@ -1,7 +1,9 @@
 //! The engine: keeps streams to what is live, asks the daemon for more, and finds again what earlier processes left running.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -76,6 +78,8 @@ pub(crate) struct Shared {
     pub images: Images,
     pub agent: AgentVolume,
     pub pool: Pool,
+    /// There may be images that lost their names while they were used.
+    pub retired: AtomicBool,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Live>>>,
     _lock: InstanceLock,
 }
@@ -86,6 +90,7 @@ impl DockerEngine {
         let places = Places::prepare(&config.state_dir)?;
         let lock = places.lock(&config.instance)?;
         let daemon = Daemon::connect(config.flavour, &config.wish).await?;
+        daemon.check_platform()?;
         let known = &daemon.facts().runtimes;
         if let Some(runtime) = config.runtime.as_ref().filter(|runtime| !known.is_empty() && !known.contains(*runtime))
         {
@@ -102,6 +107,8 @@ impl DockerEngine {
             images,
             agent: AgentVolume::new(agent::PROGRAM, agent::PROGRAM_HASH),
             pool: Pool::new(spares),
+            // Those of an earlier process.
+            retired: AtomicBool::new(true),
             sandboxes: Mutex::default(),
             _lock: lock,
         };
@@ -132,10 +139,15 @@ impl Shared {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn keep(&self, live: Live) -> Arc<Live> {
-        let live = Arc::new(live);
-        self.sandboxes().insert(live.id().clone(), live.clone());
-        live
+    /// Back when there is one with its id already.
+    pub fn keep(&self, live: Live) -> Option<Live> {
+        match self.sandboxes().entry(live.id().clone()) {
+            Entry::Vacant(place) => {
+                place.insert(Arc::new(live));
+                None
+            }
+            Entry::Occupied(_) => Some(live),
+        }
     }
 
     pub fn knows(&self, id: &SandboxId) -> bool {

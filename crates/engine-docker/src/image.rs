@@ -1,7 +1,7 @@
 //! Images of the daemon: which one is meant, where it comes from when it is not there, and what it says of itself.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bollard::models::ImageInspect;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::carrier::Carrier;
 use crate::client::{Daemon, Failure};
-use crate::record::{Maker, User};
+use crate::record::{Description, Maker, User};
 use crate::reference::Reference;
 use crate::users::Tables;
 use crate::{ContainerUser, Logins, translate};
@@ -64,13 +64,22 @@ pub struct Images {
     pub user: ContainerUser,
     pub logins: Option<Arc<dyn Logins>>,
     known: Mutex<HashMap<String, Arc<Facts>>>,
+    /// Whether images have something at a place, by digest and place.
+    places: Mutex<HashMap<(String, GuestPath), bool>>,
     /// Whoever wants an image that is under way waits for it and does not fetch it twice.
     pulling: tokio::sync::Mutex<()>,
 }
 
 impl Images {
     pub fn new(default: Option<String>, user: ContainerUser, logins: Option<Arc<dyn Logins>>) -> Self {
-        Self { default, user, logins, known: Mutex::default(), pulling: tokio::sync::Mutex::default() }
+        Self {
+            default,
+            user,
+            logins,
+            known: Mutex::default(),
+            places: Mutex::default(),
+            pulling: tokio::sync::Mutex::default(),
+        }
     }
 
     /// The image of a sandbox, fetched if it is not there.
@@ -183,7 +192,39 @@ impl Images {
         Ok(facts)
     }
 
-    fn known(&self) -> std::sync::MutexGuard<'_, HashMap<String, Arc<Facts>>> {
+    /// Places of a sandbox that its image has too, seen through a container that does not run yet. `/tmp` is not among them:
+    /// what lies there is left over from the making of the image.
+    pub async fn places_in(
+        &self,
+        daemon: &Daemon,
+        container: &str,
+        description: &Description,
+    ) -> Result<Vec<GuestPath>> {
+        let mut found = Vec::new();
+        for place in description.places.iter().filter(|place| translate::is_own_directory(place)) {
+            let key = (description.image.clone(), place.clone());
+            let known = self.places().get(&key).copied();
+            let is_there = match known {
+                Some(is_there) => is_there,
+                None => daemon.file_size(container, &place.to_string_lossy()).await?.is_some(),
+            };
+            let mut places = self.places();
+            if places.len() >= MOST_KNOWN {
+                places.clear();
+            }
+            places.insert(key, is_there);
+            if is_there {
+                found.push(place.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    fn places(&self) -> MutexGuard<'_, HashMap<(String, GuestPath), bool>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Facts>>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -223,12 +264,14 @@ fn not_pulled(daemon: &Daemon, failure: Failure, absent: impl Fn(String) -> Erro
 }
 
 async fn tables(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Tables> {
-    let carrier = Carrier::make(daemon, maker, image, None).await?;
+    let carrier = Carrier::make_as_root(daemon, maker, image).await?;
     let text = async |path: &str| -> Result<String> {
         let bytes = daemon.small_file(&carrier.id, path, LARGEST_TABLE).await?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    Ok(Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? })
+    let tables = Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? };
+    carrier.end().await?;
+    Ok(tables)
 }
 
 /// The root is no place to work in, and what the daemon mounts itself is not the image's to have.

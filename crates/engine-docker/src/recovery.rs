@@ -1,5 +1,7 @@
 //! What is there, and what the dead have left: asked of the daemon, which knows.
 
+use std::sync::atomic::Ordering;
+
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
 use sandbox::{EngineSandbox, Persistence, Result};
 
@@ -39,7 +41,9 @@ impl Shared {
             self.daemon.remove(container).await?;
         }
         self.places.forget_the_dead();
-        self.drop_all_retired().await?;
+        if self.retired.swap(false, Ordering::Relaxed) {
+            self.drop_all_retired().await?;
+        }
         Ok(listed)
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
@@ -85,7 +86,7 @@ impl Shared {
             let listing = files.list(&tree, options).await?;
             left_out += listing.entries.iter().filter(|entry| entry.stat.kind == FileKind::Other).count() as u64;
         }
-        let carrier = Carrier::make(&self.daemon, self.maker(), &description.image, None).await?;
+        let carrier = Carrier::make(&self.daemon, self.maker(), &description.image).await?;
         let mut summary = self.put_over(&carrier, files.as_ref(), description).await?;
         summary.left_out += left_out;
         let labels = labels(description, summary);
@@ -146,7 +147,7 @@ impl Shared {
 
     /// Fill a new sandbox with what its image has of the one that it was saved from.
     pub(crate) async fn put_back(&self, live: &Live, trees: &[GuestPath]) -> Result<()> {
-        let carrier = Carrier::make(&self.daemon, self.maker(), &live.description.image, None).await?;
+        let carrier = Carrier::make(&self.daemon, self.maker(), &live.description.image).await?;
         let files = live.connection.files();
         for tree in trees {
             let place = tree.to_string_lossy().into_owned();
@@ -171,6 +172,7 @@ impl Shared {
     /// Remove one that was retired, unless a sandbox or another image stands on it: then a later look does it.
     async fn drop_retired(&self, name: &str) {
         if let Err(error) = self.daemon.remove_image(name).await {
+            self.retired.store(true, Ordering::Relaxed);
             tracing::debug!(?error, name, "an image that was forgotten is still in use");
         }
     }

@@ -1,24 +1,20 @@
-//! The shared suite on a daemon, which is named by `SANDPEN_TEST_ENGINE` (`docker` or `podman`), `SANDPEN_TEST_DAEMON` (its
-//! address) and `SANDPEN_TEST_IMAGE` (an image with a POSIX shell and its tools). Once with sandboxes that are made when they
-//! are asked for, and once with spares.
+//! The shared suite on a daemon: once with sandboxes that are made when they are asked for, and once with spares.
+
+mod support;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine_docker::{DockerConfig, DockerEngine, Flavour, Wish};
+use engine_docker::{DockerConfig, DockerEngine};
 use libtest_mimic::{Arguments, Completion, Trial};
 use sandbox::engine::testsuite::{self, Case, Needs};
-use sandbox::{Engine, InstanceId, Owner, Powers, SandboxId, SandboxSpec};
+use sandbox::{Engine, Owner, Powers, SandboxId, SandboxSpec};
+use support::Place;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::from_args();
-    let Some(place) = Place::of_environment() else {
-        println!("skipped: SANDPEN_TEST_ENGINE, SANDPEN_TEST_DAEMON and SANDPEN_TEST_IMAGE name no daemon");
-        let skipped = Trial::ignorable_test("suite", || Ok(Completion::ignored_with("there is no daemon")));
-        return libtest_mimic::run(&arguments, vec![skipped.with_ignored_flag(true)]).exit_code();
-    };
+    let Some(place) = Place::of_environment() else { return support::skipped("suite") };
     let state = tempfile::tempdir().expect("a temporary directory");
     let trials = [("", 0), ("spare::", 2)].into_iter().flat_map(|(prefix, spares)| {
         let host = TestHost { place: place.clone(), state_dir: state.path().join("state"), spares };
@@ -31,26 +27,7 @@ fn main() -> ExitCode {
             Trial::ignorable_test(format!("{prefix}{}", case.name), run)
         })
     });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
-}
-
-#[derive(Clone)]
-struct Place {
-    flavour: Flavour,
-    address: String,
-    image: String,
-}
-
-impl Place {
-    fn of_environment() -> Option<Self> {
-        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let flavour = match variable("SANDPEN_TEST_ENGINE")?.as_str() {
-            "docker" => Flavour::Docker,
-            "podman" => Flavour::Podman,
-            other => panic!("SANDPEN_TEST_ENGINE is {other:?}, which is no engine of this crate"),
-        };
-        Some(Self { flavour, address: variable("SANDPEN_TEST_DAEMON")?, image: variable("SANDPEN_TEST_IMAGE")? })
-    }
+    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
 #[derive(Clone)]
@@ -62,13 +39,7 @@ struct TestHost {
 
 impl TestHost {
     async fn engine(&self) -> Arc<DockerEngine> {
-        let instance = InstanceId::random().expect("random numbers");
-        let config = DockerConfig {
-            wish: Wish { host: Some(self.place.address.clone()), context: None },
-            default_image: Some(self.place.image.clone()),
-            spares: self.spares,
-            ..DockerConfig::new(self.place.flavour, self.state_dir.clone(), instance)
-        };
+        let config = DockerConfig { spares: self.spares, ..self.place.config(&self.state_dir) };
         let engine = Arc::new(DockerEngine::start(config).await.expect("the engine starts"));
         if self.spares > 0 {
             have_spares(&engine).await;

@@ -1,0 +1,125 @@
+//! An installation of ours on the daemon, and the hands of its operator, who can do anything there.
+
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use bollard::query_parameters::{
+    CommitContainerOptionsBuilder, CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptions,
+    RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder,
+};
+use bollard::{API_DEFAULT_VERSION, Docker};
+use engine_docker::{DockerConfig, DockerEngine};
+use sandbox::{Engine, ExecRequest, Owner, SandboxId, SandboxSpec};
+use tempfile::TempDir;
+use tokio::io::AsyncReadExt;
+
+use crate::support::Place;
+
+pub type Done = Pin<Box<dyn Future<Output = ()>>>;
+
+pub struct World {
+    pub place: Place,
+    pub state: TempDir,
+    pub docker: Docker,
+}
+
+impl World {
+    pub async fn new(place: Place) -> Self {
+        let path = place.address.strip_prefix("unix://").expect("the test's daemon has a socket");
+        let docker = Docker::connect_with_unix(path, 60, API_DEFAULT_VERSION).unwrap();
+        let docker = docker.negotiate_version().await.unwrap();
+        Self { place, state: tempfile::tempdir().unwrap(), docker }
+    }
+
+    pub fn config(&self) -> DockerConfig {
+        self.place.config(self.state.path())
+    }
+
+    pub async fn engine(&self) -> DockerEngine {
+        DockerEngine::start(self.config()).await.unwrap()
+    }
+
+    /// An image that is the test's with further instructions of a Dockerfile. Removed by [`World::remove_image`].
+    pub async fn image(&self, name: &str, instructions: &str) -> String {
+        let body = bollard::models::ContainerCreateBody {
+            image: Some(self.place.image.clone()),
+            cmd: Some(vec!["/nothing".to_owned()]),
+            ..Default::default()
+        };
+        let made = self.docker.create_container(None, body).await.unwrap();
+        let options = CommitContainerOptionsBuilder::default().container(&made.id).repo(name).tag("1");
+        let options = options.pause(false).changes(instructions).build();
+        self.docker.commit_container(options, bollard::models::ContainerConfig::default()).await.unwrap();
+        self.remove(&made.id).await;
+        format!("{name}:1")
+    }
+
+    pub async fn remove_image(&self, name: &str) {
+        let options = RemoveImageOptionsBuilder::default().force(false).build();
+        self.docker.remove_image(name, Some(options), None).await.unwrap();
+    }
+
+    pub async fn remove(&self, container: &str) {
+        let options = RemoveContainerOptionsBuilder::default().force(true).v(true).build();
+        self.docker.remove_container(container, Some(options)).await.unwrap();
+    }
+
+    /// A container of somebody else's, with these labels, which does not run.
+    pub async fn bystander(&self, name: &str, labels: &[(&str, &str)]) -> String {
+        let body = bollard::models::ContainerCreateBody {
+            image: Some(self.place.image.clone()),
+            cmd: Some(vec!["/nothing".to_owned()]),
+            labels: Some(labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect()),
+            ..Default::default()
+        };
+        let options = CreateContainerOptionsBuilder::default().name(name).build();
+        self.docker.create_container(Some(options), body).await.unwrap().id
+    }
+
+    /// The names of all containers that begin so, in any state.
+    pub async fn containers(&self, prefix: &str) -> Vec<String> {
+        let options = ListContainersOptionsBuilder::default().all(true).build();
+        let listed = self.docker.list_containers(Some(options)).await.unwrap();
+        let names = listed.into_iter().flat_map(|container| container.names.unwrap_or_default());
+        names.map(|name| name.trim_start_matches('/').to_owned()).filter(|name| name.starts_with(prefix)).collect()
+    }
+
+    /// The names of all volumes.
+    pub async fn volumes(&self) -> Vec<String> {
+        let listed = self.docker.list_volumes(None::<ListVolumesOptions>).await.unwrap().volumes;
+        listed.unwrap_or_default().into_iter().map(|volume| volume.name).collect()
+    }
+
+    pub fn installation(&self) -> String {
+        std::fs::read_to_string(self.state.path().join("docker/installation")).unwrap()
+    }
+}
+
+pub fn spec() -> SandboxSpec {
+    SandboxSpec::new(Owner::local())
+}
+
+pub async fn make(engine: &DockerEngine, spec: &SandboxSpec) -> SandboxId {
+    let id = SandboxId::random().unwrap();
+    engine.create(&id, spec).await.unwrap();
+    id
+}
+
+/// What a script printed, on both streams.
+pub async fn says(engine: &DockerEngine, id: &SandboxId, script: &str) -> String {
+    let request = ExecRequest::shell(&format!("{{ {script}\n}} 2>&1"), Duration::from_secs(30)).unwrap();
+    let mut process = engine.start(id, &request).await.unwrap();
+    drop(process.stdin.take());
+    let mut said = String::new();
+    process.stdout.read_to_string(&mut said).await.unwrap();
+    process.control.wait().await.unwrap();
+    said
+}
+
+pub async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
+    let started = Instant::now();
+    while !check().await {
+        assert!(started.elapsed() < Duration::from_secs(30), "not within half a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}

@@ -1,0 +1,44 @@
+//! The daemon that the environment names: `SANDPEN_TEST_ENGINE` (`docker` or `podman`), `SANDPEN_TEST_DAEMON` (its address) and
+//! `SANDPEN_TEST_IMAGE` (an image with a POSIX shell and its tools).
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use engine_docker::{DockerConfig, Flavour, Wish};
+use libtest_mimic::{Arguments, Completion, Trial};
+use sandbox::InstanceId;
+
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub flavour: Flavour,
+    pub address: String,
+    pub image: String,
+}
+
+impl Place {
+    pub fn of_environment() -> Option<Self> {
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let flavour = match variable("SANDPEN_TEST_ENGINE")?.as_str() {
+            "docker" => Flavour::Docker,
+            "podman" => Flavour::Podman,
+            other => panic!("SANDPEN_TEST_ENGINE is {other:?}, which is no engine of this crate"),
+        };
+        Some(Self { flavour, address: variable("SANDPEN_TEST_DAEMON")?, image: variable("SANDPEN_TEST_IMAGE")? })
+    }
+
+    pub fn config(&self, state: &Path) -> DockerConfig {
+        let instance = InstanceId::random().expect("random numbers");
+        DockerConfig {
+            wish: Wish { host: Some(self.address.clone()), context: None },
+            default_image: Some(self.image.clone()),
+            ..DockerConfig::new(self.flavour, state.to_owned(), instance)
+        }
+    }
+}
+
+/// The whole program, as one that was ignored.
+pub fn skipped(name: &str) -> ExitCode {
+    println!("skipped: SANDPEN_TEST_ENGINE, SANDPEN_TEST_DAEMON and SANDPEN_TEST_IMAGE name no daemon");
+    let skipped = Trial::ignorable_test(name, || Ok(Completion::ignored_with("there is no daemon")));
+    libtest_mimic::run(&Arguments::from_args(), vec![skipped.with_ignored_flag(true)]).exit_code()
+}
