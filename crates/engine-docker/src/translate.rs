@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use agent::{Hosted, TOKEN_VARIABLE};
+use agent::{Hosted, HostedNetwork, TOKEN_VARIABLE};
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
@@ -81,6 +81,7 @@ fn hosted(description: &Description) -> Hosted {
         idle: description.idle,
         open_files: description.limits.open_files,
         places: description.places.iter().cloned().chain("/tmp".parse()).collect(),
+        network: HostedNetwork::Untouched,
     }
 }
 
