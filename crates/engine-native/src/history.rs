@@ -41,8 +41,10 @@ impl History {
         let Some(Checkpoint(wanted)) = checkpoint else { return Ok(self.inherited) };
         let found = self.checkpoints.iter().find(|(number, _)| *number == wanted);
         let missing = || {
+            let numbers: Vec<String> = self.checkpoints.iter().map(|(number, _)| number.to_string()).collect();
+            let has = if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") };
             Error::not_found(format!("the sandbox has no checkpoint {wanted}"))
-                .with_hint("going back takes later checkpoints away")
+                .with_hint(format!("it has {has}; going back takes later checkpoints away"))
         };
         found.map(|(_, layers)| *layers).ok_or_else(missing)
     }

@@ -42,6 +42,15 @@ fn what_an_image_lacks_is_told_by_its_name() {
 }
 
 #[test]
+fn a_file_in_the_place_of_a_name_is_told_apart() {
+    let world = World::new();
+    import(&world);
+    let done = world.run(&["run", "--image", "root.tar", "bash", "true"]);
+    done.expect(125, "").says("a file of that name").says("tar:root.tar").says("sandpen image import root.tar NAME");
+    world.run(&["run", "--image", "tar:root.tar", "bash", "cat /etc/motd"]).expect(0, "of the image");
+}
+
+#[test]
 fn an_image_that_a_kept_sandbox_uses_goes_with_it() {
     let world = World::new();
     import(&world);

@@ -1,10 +1,11 @@
 //! `sandpen image pull`: from a registry.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
 use images::{Named, Reference, Store, registry};
-use sandbox::{Image, Result};
+use sandbox::{Error, Image, Result};
 
 use super::{ImageObject, image_error, open_store, reference, settings, work};
 use crate::config::{Config, EngineChoice, Pull};
@@ -47,10 +48,20 @@ pub fn pull_missing(config: &Config) -> Result<Pulled> {
     else {
         return Ok(Pulled::GoOn);
     };
-    let name = reference(name.as_str())?;
+    let written = name.as_str();
+    let name = reference(written)?;
     let store = open_store(config)?;
     if store.find(&name).map_err(image_error)?.is_some() {
         return Ok(Pulled::GoOn);
+    }
+    if [".tar", ".tgz", ".tar.gz", ".tar.zst"].iter().any(|ending| written.ends_with(ending))
+        && Path::new(written).is_file()
+    {
+        return Err(Error::not_found(format!("there is no image {written} here, but a file of that name")).with_hint(
+            format!(
+                "write tar:{written} for a root tree, or get an image from it by sandpen image import {written} NAME"
+            ),
+        ));
     }
     match pull(&store, name, config)? {
         Ok(named) => {
