@@ -179,6 +179,11 @@ fn a_sandbox_that_stays_keeps_them() {
     let id = done.stdout.trim();
     shop.run(&["exec", id, "--", "python3", "-c", SMALL]).expect(0, "1.0 inside /packages/python/small.py\n");
     shop.run(&["exec", id, "--", "touch", "/packages/python/x"]).says("Read-only file system");
+    let saved = shop.run(&["save", id, "kept"]);
+    assert_eq!(saved.code, Some(0), "{}", saved.stderr);
+    let saved = saved.says("packages are not part of the image");
+    let (_, asked) = saved.stderr.split_once("--package ").unwrap();
+    assert_eq!(asked.trim(), "inner==0.5,small==1.0");
 }
 
 #[test]

@@ -27,7 +27,7 @@ use self::record::{Record, Records};
 use super::SandboxService;
 use super::core::Core;
 use crate::error::{Error, Result};
-use crate::id::Owner;
+use crate::id::{Owner, SandboxId};
 use crate::image::Image;
 use crate::network::{HostRule, Network};
 use crate::package::{PackageLanguage, Packages};
@@ -239,6 +239,26 @@ impl SandboxService {
         let mut sets: Vec<PackageSet> = sets.into_values().collect();
         sets.sort_by(|a, b| b.last_used.cmp(&a.last_used).then_with(|| a.tree.cmp(&b.tree)));
         Ok(sets)
+    }
+
+    /// What a sandbox was made with, as it can be asked for again. They lie beside its files and are in no image of it.
+    pub async fn packages_of(&self, owner: &Owner, id: &SandboxId) -> Result<Vec<String>> {
+        let attachments = self.history(owner, id).await?.attachments;
+        if attachments.is_empty() {
+            return Ok(Vec::new());
+        }
+        let attached = |record: &Record| attachments.iter().any(|attachment| attachment.tree == record.tree);
+        let records = self.core.packages.records.all()?.into_iter().map(|(_, record, _)| record).filter(attached);
+        let texts = records.flat_map(|Record { language, resolved, .. }| {
+            let prefix = match language {
+                PackageLanguage::Python => "",
+                PackageLanguage::JavaScript => language.prefix(),
+            };
+            resolved.into_iter().map(move |one| format!("{prefix}{}", language.pinned(&one.name, &one.version)))
+        });
+        // Several requests may have come to the same.
+        let texts: BTreeSet<String> = texts.collect();
+        Ok(texts.into_iter().collect())
     }
 
     /// Whether there was one. Sandboxes that use it stay as they are.

@@ -39,16 +39,19 @@ struct SavedObject {
     bytes: u64,
     saved_at: String,
     left_out: u64,
+    /// Beside its files, and so not in the image.
+    packages: Vec<String>,
 }
 
-impl From<&SavedImage> for SavedObject {
-    fn from(saved: &SavedImage) -> Self {
+impl SavedObject {
+    fn new(saved: &SavedImage, packages: Vec<String>) -> Self {
         Self {
             image: format!("saved:{}", saved.name),
             digest: saved.digest.clone(),
             bytes: saved.bytes,
             saved_at: time::rfc3339(saved.saved_at),
             left_out: saved.left_out,
+            packages,
         }
     }
 }
@@ -64,7 +67,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Ok(saved) => saved?,
             Err(signal) => return Ok(Exit::signal(signal)),
         };
-        let object = SavedObject::from(&saved);
+        let object = SavedObject::new(&saved, service.packages_of(&owner, &sandbox.id).await?);
         if config.json {
             output::object(&object);
             return Ok(Exit::SUCCESS);
@@ -72,6 +75,10 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         output::text(&format!("{} ({})\n", object.image, ByteSize::new(object.bytes)));
         if saved.left_out > 0 {
             output::note(&format!("{} sockets, FIFOs and devices were left out", saved.left_out), None);
+        }
+        if !object.packages.is_empty() {
+            let hint = format!("ask for them again with --package {}", object.packages.join(","));
+            output::note("packages are not part of the image", Some(&hint));
         }
         Ok(Exit::SUCCESS)
     })

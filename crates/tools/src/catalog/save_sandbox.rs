@@ -31,6 +31,10 @@ pub struct SavedObject {
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(default)]
     pub left_out: u64,
+    /// Packages of the sandbox that was saved just now. They are not in the image: pass them again as packages with it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub packages: Vec<String>,
 }
 
 impl From<&SavedImage> for SavedObject {
@@ -40,6 +44,7 @@ impl From<&SavedImage> for SavedObject {
             digest: saved.digest.clone(),
             bytes: saved.bytes,
             left_out: saved.left_out,
+            packages: Vec::new(),
         }
     }
 }
@@ -69,10 +74,14 @@ async fn save(call: Call, arguments: Arguments) -> Result<Answer<SavedObject>> {
         saved = call.service.save(&call.owner, &sandbox.id, &name) => saved?,
         () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
     };
-    let value = SavedObject::from(&saved);
+    let packages = call.service.packages_of(&call.owner, &sandbox.id).await?;
+    let value = SavedObject { packages, ..SavedObject::from(&saved) };
     let mut text = format!("saved as image {} ({})", value.image, ByteSize::new(value.bytes));
     if value.left_out > 0 {
         text += &format!("; left out {} sockets, FIFOs and devices", value.left_out);
+    }
+    if !value.packages.is_empty() {
+        text += &format!("; packages are not part of it, pass them again: {}", value.packages.join(", "));
     }
     Ok(Answer { content: vec![Content::Text(text)], value })
 }
