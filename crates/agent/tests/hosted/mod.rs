@@ -15,7 +15,8 @@ use agent::Connection;
 use async_trait::async_trait;
 use sandbox::{
     Capabilities, Engine, EngineSandbox, Environment, Error, ErrorKind, ExecLog, ExecRequest, Files, GuestPath, Image,
-    IsolationReport, Owner, Persistence, Process, Result, SandboxId, SandboxName, SandboxSpec, Usage,
+    ImageProgram, IsolationReport, Made, Owner, Persistence, Process, Result, SandboxId, SandboxName, SandboxSpec,
+    Usage,
 };
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -238,14 +239,16 @@ impl Engine for HostedEngine {
         Ok(Capabilities { name: "hosted", persistence: false, terminal: true, usage: true, network: false })
     }
 
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
         if self.held(id).is_ok() {
             return Err(Error::new(ErrorKind::AlreadyExists, "there is one"));
         }
         if spec.image != Image::Host || spec.persistence != Persistence::Ephemeral {
             return Err(Error::unsupported("ephemeral ones over the machine's own tree are all that there is"));
         }
-        let settings = Settings { disk: spec.limits.disk.bytes(), ..Settings::default() };
+        let work_directory = spec.work_directory.clone().unwrap_or_else(GuestPath::workspace);
+        let mut settings = Settings { disk: spec.limits.disk.bytes(), ..Settings::default() };
+        settings.process_1.places.push(work_directory.clone());
         let hosted = Hosted::start(&settings).await;
         let Link { connection, bridge } = hosted.connect().await?;
         let watched = connection.clone();
@@ -257,7 +260,7 @@ impl Engine for HostedEngine {
         if let Some(total) = spec.lifetime.total {
             connection.set_deadline(Some(total)).await?;
         }
-        if !connection.files().stat(&spec.work_directory).await.is_ok_and(|stat| stat.mode > 0) {
+        if !connection.files().stat(&work_directory).await.is_ok_and(|stat| stat.mode > 0) {
             return Err(Error::internal("there is no work directory"));
         }
         let mut environment = Environment::default();
@@ -275,10 +278,10 @@ impl Engine for HostedEngine {
             owner: spec.owner.clone(),
             name: spec.name.clone(),
             environment: environment.overlaid_by(&spec.environment),
-            work_directory: spec.work_directory.clone(),
+            work_directory: work_directory.clone(),
         };
         self.sandboxes.lock().expect("the lock").insert(id.clone(), Arc::new(held));
-        Ok(())
+        Ok(Made { work_directory, program: ImageProgram::default() })
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<()> {
