@@ -422,6 +422,23 @@ pub fn first_takes_all(socket: BorrowedFd<'_>) -> io::Result<()> {
     .map(drop)
 }
 
+/// Take a variable out of our environment, also where others could look at it: not every kernel keeps that closed.
+///
+/// To be called before anything else could hold a part of the environment, by a program that has one thread.
+pub fn take_variable(name: &CStr) -> Option<CString> {
+    // SAFETY: the C library keeps a NUL-terminated string behind the pointer that it returns, which nobody else uses in a
+    // program with one thread; it is copied before its bytes, which are ours to change, are overwritten up to the end.
+    unsafe {
+        let value = libc::getenv(name.as_ptr());
+        if value.is_null() {
+            return None;
+        }
+        let taken = CStr::from_ptr(value).to_owned();
+        ptr::write_bytes(value, 0, taken.as_bytes().len());
+        Some(taken)
+    }
+}
+
 /// Have the kernel end this process after so many seconds, whatever it hangs in.
 pub fn end_after(seconds: u32) {
     // SAFETY: takes a number and returns one; the signal that it leads to has its default action.

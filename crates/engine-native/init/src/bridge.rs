@@ -53,7 +53,7 @@ fn run() -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     // A reader that goes away is the end, and is noticed as such.
     syscall::ignore_signal(libc::SIGPIPE);
-    let token = std::env::var(gate::TOKEN).map_err(|_| io::Error::other("there is no token"))?;
+    let token = gate::take_token()?;
     let control = connect()?;
     let nothing = CapabilitySets {
         effective: CapabilitySet::empty(),
@@ -245,7 +245,8 @@ impl Bridge {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let (come, happened_to) = happened[3..].split_at(entrance.len());
-        let tasks = interests.into_iter().zip(happened_to).filter(|(_, happened)| **happened);
+        let is_due = |(task, happened): &((u32, Interest), &bool)| **happened || task.1 == Interest::File;
+        let tasks = interests.into_iter().zip(happened_to).filter(is_due);
         Ok(Ready {
             input: happened[0],
             control: happened[2],

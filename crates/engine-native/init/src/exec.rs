@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
@@ -46,6 +47,7 @@ struct Started {
     pid: i32,
     at: Instant,
     memory_kills: Option<u64>,
+    orphans: tree::Orphans,
     signals: OwnedFd,
     /// The side of the terminal that is not the command's.
     controller: Option<OwnedFd>,
@@ -69,7 +71,7 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
     let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams)))
         .map_err(|error| (ExecStage::Fork, errno_of(&error)))?;
     match failure {
-        None => Ok(Started { pid, at, memory_kills, signals, controller, log }),
+        None => Ok(Started { pid, at, memory_kills, orphans: tree::Orphans::of(pid), signals, controller, log }),
         Some(failure) => {
             let _ = syscall::reap(pid);
             Err(failure)
@@ -94,7 +96,14 @@ fn open_terminal(size: Terminal, account: Option<(u32, u32)>) -> rustix::io::Res
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let controller = rustix::pty::openpt(flags)?;
         rustix::pty::unlockpt(&controller)?;
-        let terminal = rustix::pty::ioctl_tiocgptpeer(&controller, flags)?;
+        let terminal = match rustix::pty::ioctl_tiocgptpeer(&controller, flags) {
+            // Kernels that are programs themselves may have it by its name only (gVisor).
+            Err(Errno::NOTTY) => {
+                let name = rustix::pty::ptsname(&controller, Vec::new())?;
+                rustix::fs::open(&name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?
+            }
+            result => result?,
+        };
         set_size(&controller, size)?;
         Ok((controller, terminal))
     })
@@ -226,7 +235,7 @@ impl Supervisor {
         let leaves_nothing = cause != EndCause::Itself || self.request.account.is_some();
         let tree_empty = leaves_nothing && {
             let main = self.started.pid;
-            tree::kill_descendants(|reaped| {
+            tree::kill_descendants(self.started.orphans, |reaped| {
                 if reaped.pid == main {
                     main_status = Some(reaped.status);
                 }

@@ -3,15 +3,17 @@
 //! Programs of the sandbox are usually another user, and are turned away at once. Where they are the same one, they do not
 //! know the token: it came with the environment of process 1 and of the bridges, whose memory is closed to them.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::syscall;
 use crate::wire::{self, ToInit};
 
 /// Of the environment of process 1 and of bridges.
-pub const TOKEN: &str = "SANDPEN_TOKEN";
+const TOKEN: &CStr = c"SANDPEN_TOKEN";
 
 /// An abstract name: it needs no place in the tree, and is there as long as process 1 is.
 const NAME: &[u8] = b"sandpen";
@@ -57,6 +59,12 @@ impl Gate {
             Ok(_) | Err(_) => None,
         }
     }
+}
+
+/// The token that the daemon gave us. It can be had once.
+pub fn take_token() -> io::Result<String> {
+    let token = syscall::take_variable(TOKEN).and_then(|token| token.into_string().ok());
+    token.filter(|token| !token.is_empty()).ok_or_else(|| io::Error::other("there is no token"))
 }
 
 /// In a time that does not depend on where they differ.

@@ -7,11 +7,12 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
@@ -75,10 +76,7 @@ impl Settings {
         let idle = Duration::from_millis(number(next()?)?);
         let open_files = number(next()?)?;
         let network_port = next()?.parse().map_err(at("settings"))?;
-        let token = std::env::var(gate::TOKEN).map_err(at("token"))?;
-        if token.is_empty() {
-            return Err(("token", "there is none".to_owned()));
-        }
+        let token = gate::take_token().map_err(at("token"))?;
         let life = Life::Listening { idle, tenure };
         Ok(Self { user, group, life, open_files, network_port, places: arguments.map(PathBuf::from).collect(), token })
     }
@@ -114,11 +112,9 @@ fn give(place: &Path, user: u32, group: u32) -> std::io::Result<()> {
     if !place.is_dir() {
         std::fs::DirBuilder::new().recursive(true).mode(0o755).create(place)?;
     }
-    let directory = rustix::fs::open(place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let found = rustix::fs::fstat(&directory)?;
-    if (found.st_uid, found.st_gid) != (user, group) {
-        let owner = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
-        rustix::fs::chownat(&directory, "", owner.0, owner.1, rustix::fs::AtFlags::EMPTY_PATH)?;
+    let found = std::fs::metadata(place)?;
+    if (found.uid(), found.gid()) != (user, group) {
+        std::os::unix::fs::chown(place, Some(user), Some(group))?;
     }
     Ok(())
 }
@@ -151,19 +147,28 @@ fn lower_limits(open_files: u64) -> rustix::io::Result<()> {
 /// Nobody gains a right any more, and we keep three.
 fn drop_rights() -> rustix::io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
-    rustix::thread::clear_ambient_capability_set()?;
+    identity::clear_ambient()?;
     for number in 0..=MOST_CAPABILITIES {
-        match rustix::thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
-            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            Ok(()) | Err(Errno::INVAL) => {}
             Err(error) => return Err(error),
         }
+        // Whatever a kernel that does not know it meant by that: it must not be there.
+        if rustix::thread::capability_is_in_bounding_set(capability) == Ok(true) {
+            return Err(Errno::PERM);
+        }
     }
-    rustix::thread::set_capabilities_secure_bits(
+    // A second lock: with an empty bounding set and no new privileges root is nobody already. gVisor does not have it.
+    match rustix::thread::set_capabilities_secure_bits(
         CapabilitiesSecureBits::NO_ROOT
             | CapabilitiesSecureBits::NO_ROOT_LOCKED
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
             | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED,
-    )?;
+    ) {
+        Ok(()) | Err(Errno::INVAL) => {}
+        Err(error) => return Err(error),
+    }
     let kept = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
     rustix::thread::set_capabilities(None, kept)
 }

@@ -30,12 +30,20 @@ pub fn settle(user: u32, group: u32, role: Role) -> rustix::io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     match role {
         Role::Guest => {
-            rustix::thread::clear_ambient_capability_set()?;
+            clear_ambient()?;
             let held = rustix::thread::capabilities(None)?;
             rustix::thread::set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::empty(), ..held })
         }
         // The ambient set is how root's programs get through exec what we have; nobody can add to it any more.
         Role::Builder => Ok(()),
+    }
+}
+
+/// What passes exec without being asked for. A kernel that does not know of such a set (gVisor) has nothing in it.
+pub fn clear_ambient() -> rustix::io::Result<()> {
+    match rustix::thread::clear_ambient_capability_set() {
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::syscall::{self, Forked};
 use crate::wire::{self, Work};
-use crate::{exec, files, log, weaken};
+use crate::{exec, files, log, tree, weaken};
 
 /// A child without work.
 pub struct Worker {
@@ -44,8 +44,7 @@ fn stand_by(channel: OwnedFd) -> io::Result<()> {
     let leaked = weaken::is_asked(weaken::LEAK_DESCRIPTOR).then_some(wire::INIT_SCRATCH);
     let mut kept: Vec<_> = leaked.into_iter().chain([channel.as_raw_fd()]).collect();
     syscall::close_all_but(wire::INIT_CHANNEL, &mut kept);
-    // What loses its parent below us becomes ours, so that a command's whole tree can be found.
-    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    tree::adopt()?;
     let signals = syscall::signal_descriptor(&[libc::SIGCHLD])?;
     let Some((work, descriptors)) = wire::receive(channel.as_fd())? else { return Ok(()) };
     drop(channel);

@@ -120,10 +120,14 @@ impl Conversation {
             interests.push((Interest::Input, sink.to.as_fd(), PollFlags::OUT));
         }
         for (source, interest) in [(&self.output, Interest::Output), (&self.errors, Interest::Errors)] {
-            match source.as_ref().filter(|source| !is_slow && source.credit > 0).map(|source| &source.from) {
-                Some(Origin::Pipe(pipe)) => interests.push((interest, pipe.as_fd(), PollFlags::IN)),
-                Some(Origin::File { file, .. }) => interests.push((Interest::File, file.as_fd(), PollFlags::IN)),
-                Some(Origin::Later) | None => {}
+            let Some(source) = source.as_ref().filter(|source| !is_slow && source.credit > 0) else { continue };
+            match &source.from {
+                Origin::Pipe(pipe) if source.is_abandoned => {
+                    interests.push((Interest::File, pipe.as_fd(), PollFlags::IN));
+                }
+                Origin::Pipe(pipe) => interests.push((interest, pipe.as_fd(), PollFlags::IN)),
+                Origin::File { file, .. } => interests.push((Interest::File, file.as_fd(), PollFlags::IN)),
+                Origin::Later => {}
             }
         }
         interests
@@ -198,6 +202,10 @@ impl Conversation {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Ok(None) | Err(_) => {
+                    if let (Some(_), Some(source)) = (&self.terminal, &mut self.output) {
+                        // Its session has ended with its leader. Not every kernel tells that to who reads (gVisor).
+                        source.is_abandoned = true;
+                    }
                     self.close_channel();
                     outgoing.frame(Kind::Finish, number, Lane::Messages, &[]);
                     // What was to come with a message does not come any more.

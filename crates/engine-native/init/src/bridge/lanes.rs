@@ -21,6 +21,8 @@ pub struct Sink {
 pub struct Source {
     pub from: Origin,
     pub credit: u32,
+    /// Nobody writes to it any more, so that nothing is the end.
+    pub is_abandoned: bool,
 }
 
 pub enum Origin {
@@ -66,7 +68,7 @@ impl Sink {
 
 impl Source {
     pub fn new(from: Origin) -> Self {
-        Self { from, credit: WINDOW }
+        Self { from, credit: WINDOW, is_abandoned: false }
     }
 
     /// `None` when there is nothing yet, zero at the end.
@@ -85,6 +87,7 @@ impl Source {
         };
         match read {
             Ok(count) => Ok(Some(count)),
+            Err(Errno::AGAIN) if self.is_abandoned => Ok(Some(0)),
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             // A terminal whose last program is gone says so.
             Err(Errno::IO) if matches!(self.from, Origin::Pipe(_)) => Ok(Some(0)),

@@ -227,8 +227,25 @@ fn confined(top: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd, FileFa
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     match rustix::fs::openat2(top, name, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
         Err(Errno::LOOP | Errno::XDEV) => Err(FileFailure::BadArchive),
+        // Kernels that are programs themselves may not know the call (gVisor).
+        Err(Errno::NOSYS) => confined_by_steps(top, name, flags),
         result => Ok(result?),
     }
+}
+
+/// The same from directory to name.
+fn confined_by_steps(top: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd, FileFailure> {
+    let mut at = top.try_clone()?;
+    let mut parts = name.components().peekable();
+    while let Some(part) = parts.next() {
+        let Component::Normal(part) = part else { return Err(FileFailure::BadArchive) };
+        let flags = if parts.peek().is_some() { OFlags::RDONLY | OFlags::DIRECTORY } else { flags };
+        at = match rustix::fs::openat(&at, part, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
+            Err(Errno::LOOP) => return Err(FileFailure::BadArchive),
+            result => result?,
+        };
+    }
+    Ok(at)
 }
 
 fn directory_at(top: &OwnedFd, name: &Path) -> Result<OwnedFd, FileFailure> {

@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::SpliceFlags;
 
@@ -41,11 +41,15 @@ pub fn place(files: &[PlacedFile], pipe: &OwnedFd) -> Result<(), FileFailure> {
     for file in files {
         let target = Target::find(&file.path, true)?;
         let unfinished = Unfinished::make(&target.directory, Mode::from_raw_mode(0o644))?;
-        let mut left = file.bytes;
+        let (mut left, mut bytes) = (file.bytes, [0; 64 << 10]);
         while left > 0 {
-            match rustix::pipe::splice(pipe, None, &unfinished.file, None, left as usize, SpliceFlags::MOVE) {
+            let most = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+            match rustix::io::read(pipe, &mut bytes[..most]) {
                 Ok(0) => return Err(FileFailure::System(libc::ECANCELED)),
-                Ok(count) => left = left.saturating_sub(count as u64),
+                Ok(count) => {
+                    write_all(&unfinished.file, &bytes[..count])?;
+                    left -= count as u64;
+                }
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -67,11 +71,31 @@ pub fn await_commit(channel: &OwnedFd) -> Result<(), FileFailure> {
 fn copy(pipe: &OwnedFd, file: &OwnedFd) -> Result<(), FileFailure> {
     loop {
         match rustix::pipe::splice(pipe, None, file, None, 1 << 20, SpliceFlags::MOVE) {
-            Ok(0) => return Ok(()),
+            Ok(0) => return copy_by_hand(pipe, file),
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
     }
+}
+
+/// Not every kernel means the end by nothing (gVisor): only a read that has nothing is the end.
+fn copy_by_hand(pipe: &OwnedFd, file: &OwnedFd) -> Result<(), FileFailure> {
+    let mut bytes = [0; 64 << 10];
+    loop {
+        match rustix::io::read(pipe, &mut bytes) {
+            Ok(0) => return Ok(()),
+            Ok(count) => write_all(file, &bytes[..count])?,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn write_all(file: &OwnedFd, mut bytes: &[u8]) -> Result<(), FileFailure> {
+    while !bytes.is_empty() {
+        bytes = &bytes[rustix::io::retry_on_intr(|| rustix::io::write(file, bytes))?..];
+    }
+    Ok(())
 }
 
 /// A file that nobody is meant to see yet.
@@ -175,8 +199,7 @@ impl Target {
 }
 
 fn open_directory(path: &[u8], make: bool) -> Result<OwnedFd, FileFailure> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let open = || rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS);
+    let open = || super::open(path, OFlags::RDONLY | OFlags::DIRECTORY);
     match open() {
         Err(Errno::NOENT) if make => {
             make_directories(path)?;
