@@ -25,7 +25,7 @@ async fn user_and_environment(world: World) {
     let engine = world.engine().await;
     let id = make(&engine, &from(&image)).await;
     let script = "id -u; id -g; echo $GREETING; pwd; echo $HOME; echo x > /workspace/x && echo x > ~/x && echo written";
-    assert_eq!(says(&engine, &id, script).await, "33\n33\nhello\n/workspace\n/home/sandbox\nwritten\n");
+    assert_eq!(says(&engine, &id, script).await, "33\n33\nhello\n/srv\n/home/sandbox\nwritten\n");
     engine.destroy(&id).await.unwrap();
     world.remove_image(&image).await;
 }
