@@ -69,6 +69,6 @@ fn main() -> ExitCode {
 }
 
 fn missing(flavour: Flavour) -> Option<String> {
-    let absent = || ["mmdebstrap", "cc"].into_iter().find(|name| !is_installed(name));
+    let absent = || ["mmdebstrap", "cc", "docker-registry"].into_iter().find(|name| !is_installed(name));
     flavour.missing().or_else(|| absent().map(|name| format!("{name} is not installed")))
 }

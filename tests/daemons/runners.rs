@@ -1,6 +1,8 @@
 //! Images that bring a language along.
 
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use sandpen_tests::{Result, images};
 use serde_json::json;
@@ -35,7 +37,8 @@ pub(crate) fn by_label(scene: &mut Scene) -> Result<()> {
     scene.expect(&["run", "python", "--image", images::DEBIAN, "print(__file__[:11])"], "/workspace/\n")?;
     // It has sandboxes made ahead, which hold the images.
     server.close();
-    server.end_within(std::time::Duration::from_secs(30))?;
+    server.end_within(Duration::from_secs(30))?;
+    scene.settles_to(&BTreeSet::new(), Duration::from_secs(30))?;
     for name in ["runner-python:test", "runner-javascript:test", "runner-shout:test"] {
         scene.daemon.run(&["rmi", name])?;
     }

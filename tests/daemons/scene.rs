@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use sandpen_tests::daemon::{Daemon, Flavour};
 use sandpen_tests::program::{Ran, built, run};
+use sandpen_tests::registry::Registry;
 use sandpen_tests::wire::Wire;
 use sandpen_tests::{Result, images};
 use tempfile::TempDir;
@@ -16,6 +17,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Scene {
     pub daemon: Daemon,
+    pub registry: Registry,
     program: PathBuf,
     directory: TempDir,
 }
@@ -24,9 +26,10 @@ impl Scene {
     pub fn set(flavour: Flavour) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("sandpen-daemons-").tempdir()?;
         fs::create_dir(directory.path().join("home"))?;
-        let daemon = Daemon::start(flavour)?;
+        let registry = Registry::start()?;
+        let daemon = Daemon::start_with_registries(flavour, &[&registry.host])?;
         images::load(&daemon)?;
-        Ok(Self { daemon, program: built("sandpen")?, directory })
+        Ok(Self { daemon, registry, program: built("sandpen")?, directory })
     }
 
     pub fn end(self) -> Vec<String> {

@@ -114,13 +114,18 @@ impl Daemon {
     /// Docker's own client, speaking to this daemon.
     pub fn docker(&self) -> Command {
         let place = self.directory.path();
+        // Podman builds by itself what Docker leaves to BuildKit.
+        let by_plugin = match self.flavour {
+            Flavour::Docker => "1",
+            Flavour::Podman => "0",
+        };
         let mut command = Command::new("docker");
         command
             .env_clear()
             .env("PATH", PATH)
             .env("HOME", place.join("home"))
             .env("DOCKER_HOST", self.host())
-            .env("DOCKER_BUILDKIT", "1")
+            .env("DOCKER_BUILDKIT", by_plugin)
             .current_dir(place);
         command
     }

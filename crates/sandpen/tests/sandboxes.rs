@@ -4,7 +4,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use support::{World, names, sandboxes_work, wait_until};
+use support::{Engine, World, names, sandboxes_work, wait_until};
 
 macro_rules! needs_sandboxes {
     () => {
@@ -134,12 +134,15 @@ fn a_detached_command_goes_on_and_its_output_is_kept() {
 fn a_detached_command_outlives_the_idle_time_of_its_sandbox() {
     needs_sandboxes!();
     let world = World::new();
-    world.run(&["create", "--name", "lab", "--idle", "2s"]);
-    world.run(&["create", "--name", "unused", "--idle", "2s"]);
-    let script = "echo early; sleep 7; echo late";
-    world.run(&["exec", "--detach", "lab", "--", "sh", "-c", script]).expect(0, "");
+    // A daemon takes its time for each of these commands.
+    let unit = if matches!(Engine::of_test(), Engine::Embedded) { 1 } else { 4 };
+    let idle = format!("{}s", 2 * unit);
+    world.run(&["create", "--name", "lab", "--idle", &idle]);
+    world.run(&["create", "--name", "unused", "--idle", &idle]);
+    let script = format!("echo early; sleep {}; echo late", 7 * unit);
+    world.run(&["exec", "--detach", "lab", "--", "sh", "-c", &script]).expect(0, "");
     let started = Instant::now();
-    while started.elapsed() < Duration::from_secs(5) {
+    while started.elapsed() < Duration::from_secs(5 * unit) {
         let object = world.run(&["ps", "--json"]).json();
         let names: Vec<_> = object["sandboxes"].as_array().unwrap().iter().map(|each| &each["name"]).collect();
         assert!(names.iter().any(|name| *name == "lab"), "{object} after {:?}", started.elapsed());

@@ -203,7 +203,11 @@ pub fn sandboxes_work() -> bool {
 
 #[track_caller]
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let patience = match Engine::of_test() {
+        Engine::Embedded => 10,
+        Engine::OfDaemon { .. } => 30,
+    };
+    let deadline = Instant::now() + Duration::from_secs(patience);
     while !condition() {
         assert!(Instant::now() < deadline, "still waiting: {what}");
         std::thread::sleep(Duration::from_millis(10));
