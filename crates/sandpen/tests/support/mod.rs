@@ -243,7 +243,7 @@ fn processes_at_daemon(server: u32, address: &str) -> Option<Vec<u32>> {
     let listed = String::from_utf8(Command::new("docker").args(words).output().ok()?.stdout).ok()?;
     let is_theirs = |pid: &u32| {
         let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        listed.lines().any(|container| groups.contains(container))
+        listed.lines().any(|id| groups.contains(id))
     };
     let all = std::fs::read_dir("/proc").ok()?.flatten();
     Some(all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is_theirs).collect())

@@ -141,7 +141,7 @@ struct Setting {
     daemon: String,
     standing: SandboxId,
     /// For the client's own exec; it may not be installed.
-    container: Result<String>,
+    client_own: Result<String>,
     ourselves: Vec<String>,
 }
 
@@ -168,7 +168,7 @@ impl Setting {
             address: address.clone(),
             daemon: format!("{} {}", flavour.as_str(), facts.version),
             standing,
-            container: Err(Error::not_found("there is none")),
+            client_own: Err(Error::not_found("there is none")),
             ourselves: vec![
                 ourselves.to_string_lossy().into_owned(),
                 format!("--state-dir={}", config.state_dir()?.display()),
@@ -184,13 +184,13 @@ impl Setting {
         let words = ["run", "--detach", "--network", "none", &setting.image, "sleep", "86400"];
         let command = setting.client(&words);
         let arguments: Vec<_> = command.get_args().collect();
-        setting.container = ask(flavour.as_str(), &arguments);
+        setting.client_own = ask(flavour.as_str(), &arguments);
         Ok(setting)
     }
 
     async fn clear_away(self) -> Result<()> {
-        if let Ok(container) = &self.container {
-            time(&mut self.client(&["rm", "--force", container]), &format!("{container}\n"))?;
+        if let Ok(own) = &self.client_own {
+            time(&mut self.client(&["rm", "--force", own]), &format!("{own}\n"))?;
         }
         self.keeping.shutdown().await?;
         self.service.stop(&self.owner, &self.standing).await
@@ -217,8 +217,8 @@ impl Setting {
             Row::SandboxPython => self.fresh(&self.service, &PYTHON, b"1\n").await,
             Row::SparePython => self.fresh(&self.keeping, &PYTHON, b"1\n").await,
             Row::RunPython => time(Command::new(&self.ourselves[0]).args(&self.ourselves[1..]), "1\n"),
-            Row::ClientExec => match &self.container {
-                Ok(container) => time(&mut self.client(&["exec", container, TRUE[0]]), ""),
+            Row::ClientExec => match &self.client_own {
+                Ok(own) => time(&mut self.client(&["exec", own, TRUE[0]]), ""),
                 Err(error) => Err(Error::new(error.kind(), error.message())),
             },
             Row::ExecTrue => {
