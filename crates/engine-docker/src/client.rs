@@ -147,7 +147,10 @@ impl Daemon {
     pub(crate) async fn create(&self, name: &str, body: ContainerCreateBody) -> Result<String> {
         let options = CreateContainerOptionsBuilder::default().name(name).build();
         let created = self.ask(self.docker.create_container(Some(options), body)).await;
-        created.map(|created| created.id).map_err(|failure| self.told("make a container", failure))
+        created.map(|created| created.id).map_err(|failure| match failure.status() {
+            Some(409) => Error::new(ErrorKind::AlreadyExists, format!("there is a container {name} already")),
+            Some(_) | None => self.told("make a container", failure),
+        })
     }
 
     pub(crate) async fn start(&self, container: &str) -> Result<()> {
@@ -265,7 +268,7 @@ impl Daemon {
                     400 => ErrorKind::InvalidInput,
                     403 => ErrorKind::Denied,
                     404 => ErrorKind::NotFound,
-                    409 => ErrorKind::AlreadyExists,
+                    409 => ErrorKind::WrongState,
                     503 => ErrorKind::Unavailable,
                     _ => ErrorKind::Internal,
                 };

@@ -26,7 +26,7 @@ impl World {
     }
 
     fn context(self, name: &str, endpoint: &str) -> Self {
-        let path = format!("/home/u/.docker/contexts/meta/{}/meta.json", key(name));
+        let path = format!("/home/user/.docker/contexts/meta/{}/meta.json", key(name));
         self.file(&path, &format!(r#"{{"Name":"{name}","Metadata":{{}},"Endpoints":{{"docker":{endpoint}}}}}"#))
     }
 
@@ -46,7 +46,7 @@ impl World {
 }
 
 fn at_home() -> World {
-    World::default().with("HOME", "/home/u").with("XDG_RUNTIME_DIR", "/run/user/1000")
+    World::default().with("HOME", "/home/user").with("XDG_RUNTIME_DIR", "/run/user/1000")
 }
 
 #[test]
@@ -54,14 +54,14 @@ fn at_home() -> World {
 fn without_a_word_the_usual_sockets_are_tried() {
     assert_eq!(
         at_home().places(Flavour::Docker),
-        ["/var/run/docker.sock", "/run/user/1000/docker.sock", "/home/u/.docker/run/docker.sock"]
+        ["/var/run/docker.sock", "/run/user/1000/docker.sock", "/home/user/.docker/run/docker.sock"]
     );
     assert_eq!(
         at_home().places(Flavour::Podman),
         [
             "/run/user/1000/podman/podman.sock",
             "/run/podman/podman.sock",
-            "/home/u/.local/share/containers/podman/machine/podman.sock"
+            "/home/user/.local/share/containers/podman/machine/podman.sock"
         ]
     );
     assert_eq!(World::default().places(Flavour::Docker), ["/var/run/docker.sock"]);
@@ -107,7 +107,7 @@ fn ssh_is_refused_with_a_way_around() {
 fn tls_is_verified_or_refused() {
     let verified = at_home().with("DOCKER_HOST", "tcp://h:2376").with("DOCKER_TLS_VERIFY", "1");
     let found = verified.look(Flavour::Docker, &Wish::default()).unwrap();
-    let files = TlsFiles::in_directory(Path::new("/home/u/.docker"));
+    let files = TlsFiles::in_directory(Path::new("/home/user/.docker"));
     assert_eq!(found[0].endpoint, Endpoint::Tls { address: "h:2376".to_owned(), files });
     let elsewhere = verified.with("DOCKER_CERT_PATH", "/etc/certs");
     let found = elsewhere.look(Flavour::Docker, &Wish::default()).unwrap();
@@ -123,8 +123,8 @@ fn contexts_are_dockers_own() {
     assert_eq!(world.with("DOCKER_CONTEXT", "work").places(Flavour::Docker), ["/srv/w.sock"], "by the variable");
     let current = at_home()
         .context("work", r#"{"Host":"tcp://h:2376"}"#)
-        .file("/home/u/.docker/config.json", r#"{"auths":{},"currentContext":"work"}"#)
-        .file(&format!("/home/u/.docker/contexts/tls/{}/docker/ca.pem", key("work")), "…");
+        .file("/home/user/.docker/config.json", r#"{"auths":{},"currentContext":"work"}"#)
+        .file(&format!("/home/user/.docker/contexts/tls/{}/docker/ca.pem", key("work")), "…");
     assert_eq!(current.places(Flavour::Docker), ["tcp://h:2376 with TLS"], "by the configuration");
     let first = current.with("DOCKER_HOST", "unix:///srv/d.sock");
     assert_eq!(first.places(Flavour::Docker), ["/srv/d.sock"], "DOCKER_HOST goes before contexts");
@@ -137,7 +137,7 @@ fn contexts_are_dockers_own() {
 #[test]
 #[cfg(unix)]
 fn the_default_context_is_the_usual_place() {
-    let world = at_home().file("/home/u/.docker/config.json", r#"{"currentContext":"work"}"#);
+    let world = at_home().file("/home/user/.docker/config.json", r#"{"currentContext":"work"}"#);
     assert_eq!(world.with("DOCKER_CONTEXT", "default").places(Flavour::Docker)[0], "/var/run/docker.sock");
 }
 
@@ -151,6 +151,6 @@ fn contexts_that_are_not_there_or_broken_are_said() {
     }
     let blind = at_home().context("work", r#"{"Host":"tcp://h:2376","SkipTLSVerify":true}"#);
     assert_eq!(blind.with("DOCKER_CONTEXT", "work").refusal(Flavour::Docker).kind(), ErrorKind::Denied);
-    let world = at_home().file("/home/u/.docker/config.json", "{");
+    let world = at_home().file("/home/user/.docker/config.json", "{");
     assert_eq!(world.refusal(Flavour::Docker).kind(), ErrorKind::InvalidInput);
 }

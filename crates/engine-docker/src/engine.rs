@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bollard::models::ContainerStatsResponse;
+use bollard::models::{ContainerInspectResponse, ContainerStatsResponse};
 use sandbox::{
     Capabilities, Engine, EngineSandbox, Error, ErrorKind, ExecLog, ExecRequest, Files, ImageName, InstanceId,
     IsolationReport, Layer, Made, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
@@ -185,11 +185,9 @@ impl Shared {
                 self.daemon.remove(&live.container).await?;
                 false
             }
-            Persistence::Persistent => self
-                .daemon
-                .inspect(&live.container)
-                .await?
-                .is_some_and(|found| found.state.is_some_and(|state| state.running.unwrap_or(false))),
+            Persistence::Persistent => {
+                self.daemon.inspect(&live.container).await?.is_some_and(|found| is_running(&found))
+            }
         };
         if !runs {
             live.connection.sandbox_is_gone();
@@ -214,7 +212,7 @@ impl Shared {
     async fn reconnect(&self, id: &SandboxId) -> Result<Option<Live>> {
         let name = record::container_name(id);
         let Some(found) = self.daemon.inspect(&name).await? else { return Ok(None) };
-        let runs = found.state.is_some_and(|state| state.running.unwrap_or(false));
+        let runs = is_running(&found);
         let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
         let is_ours = labels.get(record::INSTALLATION) == Some(&self.places.installation);
         let Some(description) = record::read(&labels).filter(|description| description.id == *id) else {
@@ -228,8 +226,8 @@ impl Shared {
             Ok(live) => Ok(Some(live)),
             // It may have ended while we knocked.
             Err(error) => match self.daemon.inspect(&name).await? {
-                Some(_) => Err(error),
-                None => Ok(None),
+                Some(found) if is_running(&found) => Err(error),
+                Some(_) | None => Ok(None),
             },
         }
     }
@@ -336,6 +334,10 @@ impl Engine for DockerEngine {
         let set = live.connection.set_deadline(from_now).await;
         self.shared.settled(&live, set).await
     }
+}
+
+fn is_running(container: &ContainerInspectResponse) -> bool {
+    container.state.as_ref().is_some_and(|state| state.running.unwrap_or(false))
 }
 
 fn usage(stats: &ContainerStatsResponse) -> Usage {

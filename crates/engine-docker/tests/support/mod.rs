@@ -1,5 +1,5 @@
 //! The daemon that the environment names: `SANDPEN_TEST_ENGINE` (`docker` or `podman`), `SANDPEN_TEST_DAEMON` (its address) and
-//! `SANDPEN_TEST_IMAGE` (an image with a POSIX shell and its tools).
+//! `SANDPEN_TEST_IMAGE` (an image with a POSIX shell and its tools); and perhaps `SANDPEN_TEST_RUNTIME`.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ pub struct Place {
     pub flavour: Flavour,
     pub address: String,
     pub image: String,
+    pub runtime: Option<String>,
 }
 
 impl Place {
@@ -23,7 +24,8 @@ impl Place {
             "podman" => Flavour::Podman,
             other => panic!("SANDPEN_TEST_ENGINE is {other:?}, which is no engine of this crate"),
         };
-        Some(Self { flavour, address: variable("SANDPEN_TEST_DAEMON")?, image: variable("SANDPEN_TEST_IMAGE")? })
+        let (address, image) = (variable("SANDPEN_TEST_DAEMON")?, variable("SANDPEN_TEST_IMAGE")?);
+        Some(Self { flavour, address, image, runtime: variable("SANDPEN_TEST_RUNTIME") })
     }
 
     pub fn config(&self, state: &Path) -> DockerConfig {
@@ -31,6 +33,7 @@ impl Place {
         DockerConfig {
             wish: Wish { host: Some(self.address.clone()), context: None },
             default_image: Some(self.image.clone()),
+            runtime: self.runtime.clone(),
             ..DockerConfig::new(self.flavour, state.to_owned(), instance)
         }
     }
