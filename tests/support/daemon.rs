@@ -89,6 +89,8 @@ impl Daemon {
             .env("CONTAINERS_CONF", place.join("containers.conf"))
             .env("CONTAINERS_STORAGE_CONF", place.join("storage.conf"))
             .env("CONTAINERS_REGISTRIES_CONF", place.join("registries.conf"))
+            // What watches over Podman's containers writes where it was started.
+            .current_dir(place)
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
         self.process = Some(Program::start(&mut command, &place.join("log"))?);
