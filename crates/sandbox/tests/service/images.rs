@@ -74,7 +74,7 @@ async fn relative_paths_of_a_run_are_below_the_work_directory() {
     let world = World::new();
     let service = world.process().await;
     let spec = SandboxSpec { work_directory: Some("/srv/here".parse().unwrap()), ..spec() };
-    let mut request = crate::jobs::fresh("cat ../in; pwd; echo x > made");
+    let mut request = crate::jobs::fresh("cat /srv/here/in; pwd; echo x > made");
     request.place = JobPlace::Fresh(Box::new(spec));
     request.files = vec![crate::jobs::file("in", "given"), crate::jobs::file("deep/x", "")];
     request.work_directory = Some("deep".parse().unwrap());
