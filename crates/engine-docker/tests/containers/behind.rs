@@ -1,5 +1,6 @@
 //! What others do to the daemon meanwhile, and what we do not do to them.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use bollard::query_parameters::RemoveVolumeOptions;
@@ -124,13 +125,8 @@ async fn ended(world: World) {
     let engine = DockerEngine::start(DockerConfig { spares: 1, ..world.config() }).await.unwrap();
     let id = make(&engine, &spec()).await;
     let label = format!("org.sandpen.installation={}", world.installation());
-    let ours = async || {
-        let filters = std::collections::HashMap::from([("label", vec![label.as_str()])]);
-        let options =
-            bollard::query_parameters::ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        // Podman has states in passing that the library does not know.
-        world.docker.list_containers(Some(options)).await.map(|listed| listed.len()).unwrap_or(usize::MAX)
-    };
+    let filters = HashMap::from([("label", vec![label.as_str()])]);
+    let ours = async || world.listed(&filters).await.len();
     eventually("there is a spare", async || ours().await == 2).await;
     assert_eq!(says(&engine, &id, "echo alive").await, "alive\n");
     drop(engine);

@@ -1,8 +1,10 @@
 //! An installation of ours on the daemon, and the hands of its operator, who can do anything there.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
+use bollard::models::ContainerSummary;
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptions,
     RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder,
@@ -78,10 +80,22 @@ impl World {
 
     /// The names of all containers that begin so, in any state.
     pub async fn containers(&self, prefix: &str) -> Vec<String> {
-        let options = ListContainersOptionsBuilder::default().all(true).build();
-        let listed = self.docker.list_containers(Some(options)).await.unwrap();
+        let listed = self.listed(&HashMap::new()).await;
         let names = listed.into_iter().flat_map(|container| container.names.unwrap_or_default());
         names.map(|name| name.trim_start_matches('/').to_owned()).filter(|name| name.starts_with(prefix)).collect()
+    }
+
+    /// All containers that pass these filters, in any state. Podman has one in passing that the library does not know.
+    pub async fn listed(&self, filters: &HashMap<&str, Vec<&str>>) -> Vec<ContainerSummary> {
+        let started = Instant::now();
+        loop {
+            let options = ListContainersOptionsBuilder::default().all(true).filters(filters).build();
+            match self.docker.list_containers(Some(options)).await {
+                Ok(listed) => return listed,
+                Err(error) => assert!(started.elapsed() < Duration::from_secs(30), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// The names of all volumes.
