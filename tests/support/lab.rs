@@ -189,7 +189,7 @@ async fn find_missing() -> Result<BTreeSet<Layer>> {
     let complete = Lab::with(&BTreeSet::new(), &[], 0, GatewaySettings::default()).await?;
     let id = SandboxId::random()?;
     match complete.engine.create(&id, &SandboxSpec::new(Owner::local())).await {
-        Ok(()) => {
+        Ok(_) => {
             complete.engine.destroy(&id).await?;
             return Ok(BTreeSet::new());
         }

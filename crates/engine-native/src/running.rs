@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_program_is_told_on_one_line() {
-        assert_eq!(shown(b"sleep\0100\0"), "sleep 100");
+        assert_eq!(shown(b"sleep\x00100\0"), "sleep 100");
         assert_eq!(shown(b"a\nb\x1b[2J\0"), "a?b?[2J");
         assert_eq!(shown(&[b'x'; 100]), format!("{}…", "x".repeat(LONGEST)));
     }
