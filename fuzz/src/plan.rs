@@ -133,7 +133,9 @@ pub fn plan(data: &[u8]) {
     let has_directory = plan.directories.iter().any(|directory| directory.path == work_directory);
     assert!(has_directory, "nobody makes the work directory");
     match &plan.root {
-        Root::ReadOnly { .. } => assert!(writable.contains(&*work_directory), "the work directory cannot be written to"),
+        Root::ReadOnly { .. } => {
+            assert!(writable.contains(&*work_directory), "the work directory cannot be written to")
+        }
         Root::Overlay { .. } => assert!(writable.is_empty(), "what programs write is not all in one layer"),
     }
 }
