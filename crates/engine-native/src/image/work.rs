@@ -80,7 +80,7 @@ impl Ground {
         })?;
         let text = std::str::from_utf8(&place.path).map_err(|_| unusable())?;
         let path = GuestPath::resolve(&GuestPath::root(), format!("/{text}").as_bytes())?;
-        let mut made = Vec::new();
+        let (mut made, mut is_again) = (Vec::new(), false);
         let ends = text.match_indices('/').map(|(end, _)| end).chain([text.len()]);
         for end in ends.filter(|end| *end > 0) {
             let Some(node) = image.find(&text.as_bytes()[..end]).map_err(unreadable)? else { break };
@@ -97,13 +97,14 @@ impl Ground {
             if is_last && self.owners == Owners::Noted && meta.user == self.user.id {
                 let mode = meta.mode & 0o1777 | 0o700;
                 made.push(Directory { path: here, mode, owner: DirectoryOwner::User });
+                is_again = true;
             } else if !is_last {
                 made.push(Directory { path: here, mode: meta.mode & 0o1777, owner: self.owner(&meta) });
             }
         }
         match place.node {
             // Those above it need not be made either.
-            Some(_) if made.last().is_none_or(|last| last.owner != DirectoryOwner::User) => made.clear(),
+            Some(_) if !is_again => made.clear(),
             Some(_) => {}
             None if GIVEN.contains(&&*path.to_string_lossy()) => made.clear(),
             None => made.push(Directory { path: format!("/{text}"), mode: 0o755, owner: DirectoryOwner::User }),
@@ -124,6 +125,7 @@ impl Ground {
 
     fn owner(&self, meta: &Meta) -> DirectoryOwner {
         match self.owners {
+            Owners::Noted if meta.user == self.user.id => DirectoryOwner::User,
             // There is nobody else whose it could be.
             Owners::Noted => DirectoryOwner::Root,
             Owners::Kept | Owners::Mapped | Owners::Known if meta.user >= IDS || meta.group >= IDS => {
@@ -244,5 +246,18 @@ mod tests {
         noted.unwrap();
         let expected = vec![("/srv".to_owned(), 0o755, false), ("/srv/app".to_owned(), 0o775, true)];
         assert_eq!(said(&ground, "/app"), ("/srv/app".to_owned(), expected));
+
+        let above = fs::File::open(place.path().join("srv")).unwrap();
+        let noted = rustix::fs::fsetxattr(
+            &above,
+            images::unpack::OWNER_ATTRIBUTE,
+            b"4242:4242",
+            rustix::fs::XattrFlags::empty(),
+        );
+        noted.unwrap();
+        let expected = vec![("/srv".to_owned(), 0o755, true), ("/srv/app".to_owned(), 0o775, true)];
+        assert_eq!(said(&ground, "/app").1, expected, "what is above it is as much the user's");
+        rustix::fs::fremovexattr(&app, images::unpack::OWNER_ATTRIBUTE).unwrap();
+        assert_eq!(said(&ground, "/app").1, [], "somebody else's below what is the user's");
     }
 }
