@@ -128,15 +128,18 @@ impl Core {
     async fn bring_about(&self, id: &SandboxId, spec: &SandboxSpec, origin: &Origin) -> Result<Made> {
         match origin {
             Origin::Image => self.engine.create(id, spec).await,
-            Origin::Fork { snapshots, source } => match snapshots.fork(&source.id, id, spec).await {
-                Ok(()) => {
-                    self.emit(&source.owner, &source.id, EventKind::Forked { into: id.clone() });
-                    let SandboxInfo { work_directory, program, .. } =
-                        self.registry.info(&source.owner, &source.id, &self.clock)?;
-                    Ok(Made { work_directory, program })
+            Origin::Fork { snapshots, source } => {
+                // Asked for first: the source may end while it is branched, and its branch is there all the same.
+                let SandboxInfo { work_directory, program, .. } =
+                    self.registry.info(&source.owner, &source.id, &self.clock)?;
+                match snapshots.fork(&source.id, id, spec).await {
+                    Ok(()) => {
+                        self.emit(&source.owner, &source.id, EventKind::Forked { into: id.clone() });
+                        Ok(Made { work_directory, program })
+                    }
+                    Err(error) => Err(source.explain(error).await),
                 }
-                Err(error) => Err(source.explain(error).await),
-            },
+            }
         }
     }
 
