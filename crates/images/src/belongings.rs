@@ -179,7 +179,7 @@ impl Writing<'_> {
         Ok(())
     }
 
-    /// What is in a directory, parents first; `None` if there is no room for it.
+    /// What is in a directory, parents first; `None` if there is no room for it, or something that cannot be copied.
     fn all_below(&self, path: &[u8]) -> io::Result<Option<Vec<Vec<u8>>>> {
         let (mut all, mut bytes) = (Vec::new(), self.bytes);
         let mut ahead = VecDeque::from([path.to_vec()]);
@@ -192,7 +192,10 @@ impl Writing<'_> {
                 let below = joined(&path, name);
                 match directory.child(name)? {
                     Some(Node::Directory(_)) => ahead.push_back(below.clone()),
-                    Some(Node::File(leaf)) => bytes = bytes.saturating_add(leaf.open()?.metadata()?.len()),
+                    Some(Node::File(leaf)) => match readable(leaf.open())? {
+                        Some(file) => bytes = bytes.saturating_add(file.metadata()?.len()),
+                        None => return Ok(None),
+                    },
                     Some(Node::Link(..)) => {}
                     Some(Node::Special(_)) | None => continue,
                 }
@@ -207,7 +210,10 @@ impl Writing<'_> {
 
     fn file(&mut self, path: &[u8]) -> Result<()> {
         let Some(Node::File(leaf)) = self.tree.find(path).map_err(doing(path))? else { return Ok(()) };
-        let file = leaf.open().map_err(doing(path))?;
+        let Some(file) = readable(leaf.open()).map_err(doing(path))? else {
+            self.left_out += 1;
+            return Ok(());
+        };
         let size = file.metadata().map_err(doing(path))?.len();
         let parent = path.iter().rposition(|byte| *byte == b'/').map_or(&b""[..], |end| &path[..end]);
         if self.bytes + size > self.bounds.bytes || !self.directory(parent)? || self.entries >= self.bounds.entries {
@@ -222,6 +228,15 @@ impl Writing<'_> {
     fn append(&mut self, header: &mut Header, path: &[u8], contents: impl Read) -> Result<()> {
         self.entries += 1;
         self.builder.append_data(header, as_path(path), contents).map_err(doing(path))
+    }
+}
+
+/// An image may have files that their owner cannot read either, and then neither can we.
+fn readable<F>(opened: io::Result<F>) -> io::Result<Option<F>> {
+    match opened {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -118,3 +118,11 @@ fn an_image_without_anything_of_the_user_s_gives_nothing() {
     let tree = tree(place.path(), &[("bin/sh", 0o755, 0, 0), ("tmp/", 0o755, 0, 0)]);
     assert_eq!(written(&tree, ROOM).1.entries, 0);
 }
+
+#[test]
+fn what_nobody_can_read_is_left_out_and_no_failure() {
+    let opened = |kind: io::ErrorKind| readable::<()>(Err(kind.into()));
+    assert!(opened(io::ErrorKind::PermissionDenied).unwrap().is_none());
+    assert!(opened(io::ErrorKind::NotFound).is_err());
+    assert!(readable(Ok(())).unwrap().is_some());
+}
