@@ -1,6 +1,7 @@
 //! Programs of a sandbox, as its own processes know them: for whoever has to wait for them or end them.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::BorrowedFd;
 
 use crate::launcher::pid_of;
@@ -10,6 +11,12 @@ const MOST: usize = 5;
 
 /// Of one command line.
 const LONGEST: usize = 60;
+
+/// Of one command line that is looked at.
+const READ: u64 = 4096;
+
+/// How deep in the tree of processes a program is looked for.
+const DEEPEST: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
@@ -31,8 +38,9 @@ pub fn programs(process: BorrowedFd<'_>) -> Vec<Program> {
             waiting.extend(children.split_whitespace().filter_map(|child| child.parse::<i32>().ok()));
         }
         let words = command_line(pid);
-        // One that has ended and was not waited for has none.
-        if !words.is_empty() && words != ours {
+        // One that has ended and was not waited for has none. Numbers are given again: what was read is told only when whoever
+        // has this number now is one of the sandbox's.
+        if !words.is_empty() && words != ours && is_below(pid, first) && pid_of(process).is_ok() {
             found.extend(number_inside(pid).map(|number| Program { number, words: shown(&words) }));
         }
     }
@@ -42,7 +50,22 @@ pub fn programs(process: BorrowedFd<'_>) -> Vec<Program> {
 }
 
 fn command_line(pid: i32) -> Vec<u8> {
-    fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
+    let mut words = Vec::new();
+    let read = File::open(format!("/proc/{pid}/cmdline")).and_then(|file| file.take(READ).read_to_end(&mut words));
+    if read.is_err() {
+        words.clear();
+    }
+    words
+}
+
+fn is_below(pid: i32, first: i32) -> bool {
+    let parents = std::iter::successors(Some(pid), |pid| parent(*pid));
+    parents.take(DEEPEST).any(|pid| pid == first)
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
 fn number_inside(pid: i32) -> Option<u32> {
@@ -72,6 +95,18 @@ mod tests {
         assert_eq!(shown(b"sleep\x00100\0"), "sleep 100");
         assert_eq!(shown(b"a\nb\x1b[2J\0"), "a?b?[2J");
         assert_eq!(shown(&[b'x'; 100]), format!("{}…", "x".repeat(LONGEST)));
+    }
+
+    #[test]
+    fn a_process_is_below_those_that_started_it_alone() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let below = i32::try_from(child.id()).unwrap();
+        assert!(is_below(below, own) && is_below(below, below));
+        assert!(!is_below(own, below));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_below(below, own), "one that is gone");
     }
 
     #[test]
