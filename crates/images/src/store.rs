@@ -102,12 +102,10 @@ impl Store {
     pub fn sweep(&self) -> Result<()> {
         self.roots.sweep()?;
         self.layers.sweep()?;
-        for (_, trees) in self.all_apart()? {
-            trees.sweep()?;
-        }
         self.sweep_downloads()?;
         self.empty_trash();
-        Ok(())
+        // Last, because they can be removed only while there are ids for it.
+        self.all_apart()?.into_iter().try_for_each(|(_, trees)| trees.sweep())
     }
 
     fn lock(&self, operation: FlockOperation) -> Result<File> {

@@ -25,7 +25,13 @@ impl Store {
             let (blob, limits) = (self.open_blob(layer.blob.digest)?, ImageLimits::default().layer);
             hands.unpack(blob, layer.diff_id, place, &limits, &CancellationToken::new()).map(drop)
         })?;
-        Ok(tree.join(TREE))
+        let tree = tree.join(TREE);
+        // Whoever unpacks has less rights than those who mount what it leaves, and must not lead them anywhere.
+        let is_directory = std::fs::symlink_metadata(&tree).is_ok_and(|found| found.is_dir());
+        if !is_directory {
+            return Err(Error::Invalid(format!("the tree of {} is not a directory", layer.diff_id)));
+        }
+        Ok(tree)
     }
 
     /// Those for each set of ids that there has been, with its name.
