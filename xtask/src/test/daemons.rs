@@ -38,7 +38,7 @@ impl Engine {
 pub fn suite(engine: Engine) -> Outcome {
     on_daemon(engine, |daemon| {
         let mut command = cargo(&["test", "--no-fail-fast", "--package", "sandpen-engine-docker", "--test", "*"]);
-        run(daemon.named_to(&mut command), Counting::ResultLines, 15 * MINUTE)
+        run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
     })
 }
 
@@ -47,7 +47,7 @@ pub fn behaviour(engine: Engine) -> Outcome {
     on_daemon(engine, |daemon| {
         let mut command = cargo(&["test", "--no-fail-fast", "--package", "sandpen"]);
         command.args(PROGRAMS.iter().flat_map(|name| ["--test", name]));
-        run(daemon.named_to(&mut command), Counting::ResultLines, 15 * MINUTE)
+        run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
     })
 }
 
