@@ -3,7 +3,7 @@
 //! Several installations may use one daemon, and must leave each other's containers alone. Processes of one installation
 //! clear away what the dead among them left; a lock that is held says that its holder lives.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -50,13 +50,16 @@ impl Places {
         Ok(InstanceLock { path, _held: file })
     }
 
-    /// One whose lock is not there has ended in good order, or was swept after its death.
+    /// One whose lock is not there has ended in good order, or was swept after its death. Where that cannot be found out, one
+    /// lives: what a living engine has must not be removed.
     pub fn is_alive(&self, instance: &str) -> bool {
-        let is_name = instance.parse::<InstanceId>().is_ok();
-        let Some(file) = is_name.then(|| File::open(self.instances.join(instance)).ok()).flatten() else {
+        if instance.parse::<InstanceId>().is_err() {
             return false;
-        };
-        matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
+        }
+        match File::open(self.instances.join(instance)) {
+            Ok(file) => file.try_lock_shared().is_err(),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     /// Remove the locks of the dead. Called when nothing of theirs is left.
@@ -135,5 +138,17 @@ mod tests {
         drop(held);
         assert!(!places.is_alive(instance.as_str()));
         assert!(!places.is_alive("../installation"));
+    }
+    #[test]
+    #[cfg(unix)]
+    fn one_whose_lock_cannot_be_looked_at_lives() {
+        let state = tempfile::tempdir().unwrap();
+        let places = Places::prepare(state.path()).unwrap();
+        let instance = InstanceId::random().unwrap();
+        let path = places.instances.join(instance.as_str());
+        std::os::unix::fs::symlink(&path, &path).unwrap();
+        assert!(places.is_alive(instance.as_str()));
+        places.forget_the_dead();
+        assert!(fs::symlink_metadata(&path).is_ok());
     }
 }

@@ -24,10 +24,11 @@ impl Shared {
         let installation = &self.places.installation;
         let ours = self.daemon.list("label", &format!("{}={installation}", record::INSTALLATION)).await?;
         let carriers = self.daemon.list("name", &carrier::prefix(installation)).await?;
+        let is_alive = |instance: &str| instance == self.config.instance.as_str() || self.places.is_alive(instance);
         let mut listed = Vec::new();
         let mut left_behind = Vec::new();
         for container in &ours {
-            match verdict(container, |instance| self.places.is_alive(instance)) {
+            match verdict(container, is_alive) {
                 Verdict::Listed(sandbox) => listed.push(sandbox),
                 Verdict::Left => {}
                 Verdict::Removed => left_behind.extend(container.id.clone()),
@@ -35,7 +36,7 @@ impl Shared {
         }
         left_behind.extend(carriers.iter().filter_map(|container| {
             let instance = carrier::instance_of(name(container)?, installation)?;
-            if self.places.is_alive(instance) { None } else { container.id.clone() }
+            if is_alive(instance) { None } else { container.id.clone() }
         }));
         for container in &left_behind {
             self.daemon.remove(container).await?;
