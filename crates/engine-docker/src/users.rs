@@ -4,6 +4,9 @@ use sandbox::{Error, Result};
 
 use crate::record::User;
 
+/// To the kernel this is nobody: whoever becomes it stays who they are, which is root.
+const NOBODY: u32 = u32::MAX;
+
 /// An image's `/etc/passwd` and `/etc/group`. Lines that make no sense are passed over, as the C library does.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
@@ -32,6 +35,9 @@ impl Tables {
         if let Some(name) = group.filter(|name| !name.is_empty()) {
             let number = name.parse().ok().or_else(|| self.group(name));
             found.group = number.ok_or_else(|| unknown("the group", name))?;
+        }
+        if found.id == NOBODY || found.group == NOBODY {
+            return Err(Error::invalid_input(format!("the image wants to run as {NOBODY}, which is no user or group")));
         }
         Ok(found)
     }
@@ -81,5 +87,16 @@ mod tests {
         for word in ["nobody-here", "web:nobody-here", "-1"] {
             assert_eq!(tables.find(word).unwrap_err().kind(), ErrorKind::InvalidInput, "{word:?}");
         }
+    }
+    #[test]
+    fn the_number_that_changes_nothing_is_nobody() {
+        let tables = Tables {
+            users: "odd:x:4294967295:0::/:\nstray:x:7:4294967295::/:".to_owned(),
+            groups: "odd:x:4294967295:".to_owned(),
+        };
+        for word in ["4294967295", "7", "33:4294967295", ":4294967295", "odd", "stray", "33:odd", "+4294967295"] {
+            assert_eq!(tables.find(word).unwrap_err().kind(), ErrorKind::InvalidInput, "{word:?}");
+        }
+        assert_eq!(tables.find("4294967294").unwrap().id, 4_294_967_294);
     }
 }
