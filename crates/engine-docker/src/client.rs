@@ -331,7 +331,7 @@ fn piece_of_stdout(piece: std::result::Result<LogOutput, ClientError>) -> Option
 
 fn facts(place: String, info: &SystemInfo) -> DaemonFacts {
     let options = info.security_options.iter().flatten();
-    let has = |name: &str| options.clone().any(|option| option.split(',').any(|part| part == format!("name={name}")));
+    let has = |name: &str| options.clone().any(|option| is_on(option, name));
     DaemonFacts {
         place,
         version: info.server_version.clone().unwrap_or_default(),
@@ -349,5 +349,32 @@ fn facts(place: String, info: &SystemInfo) -> DaemonFacts {
         swap_limit: info.swap_limit.unwrap_or(false),
         process_limit: info.pids_limit.unwrap_or(false),
         cpu_limit: info.cpu_cfs_quota.unwrap_or(false),
+    }
+}
+
+/// A daemon whose profile lets everything pass names seccomp all the same.
+fn is_on(option: &str, name: &str) -> bool {
+    let mut parts = option.split(',');
+    parts.clone().any(|part| part.strip_prefix("name=") == Some(name))
+        && !parts.any(|part| part == "profile=unconfined")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_that_lets_everything_pass_is_no_seccomp() {
+        let told = |option: &str| {
+            let info = SystemInfo { security_options: Some(vec![option.to_owned()]), ..SystemInfo::default() };
+            facts(String::new(), &info)
+        };
+        for option in ["name=seccomp,profile=builtin", "name=seccomp,profile=default", "name=seccomp"] {
+            assert!(told(option).seccomp, "{option}");
+        }
+        for option in ["name=seccomp,profile=unconfined", "name=apparmor", "seccomp"] {
+            assert!(!told(option).seccomp, "{option}");
+        }
+        assert!(told("name=rootless").rootless);
     }
 }
