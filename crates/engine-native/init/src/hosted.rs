@@ -68,6 +68,7 @@ impl Settings {
         let number = |text: String| text.parse::<u64>().map_err(at("settings"));
         let id = |text: String| text.parse::<u32>().map_err(at("settings"));
         let (user, group) = (id(next()?)?, id(next()?)?);
+        identity::somebody(user, group).map_err(at("settings"))?;
         let tenure = match next()?.as_str() {
             "ephemeral" => Tenure::WithFirst,
             "persistent" => Tenure::Own,

@@ -61,6 +61,11 @@ pub fn become_user(account: Option<(u32, u32)>) -> rustix::io::Result<()> {
     let (user, group) = ids(account)?;
     rustix::thread::set_thread_res_gid(group, group, group)?;
     rustix::thread::set_thread_res_uid(user, user, user)?;
+    let became = [rustix::process::getuid(), rustix::process::geteuid()] == [user; 2]
+        && [rustix::process::getgid(), rustix::process::getegid()] == [group; 2];
+    if !became {
+        return Err(Errno::PERM);
+    }
     if role() == Role::Builder && user.is_root() {
         return Ok(());
     }
@@ -85,5 +90,26 @@ fn ids(account: Option<(u32, u32)>) -> rustix::io::Result<(Uid, Gid)> {
         (Role::Builder, Some(account)) => account,
         (Role::Guest, Some(_)) => return Err(Errno::PERM),
     };
+    somebody(user, group)
+}
+
+/// The largest number is nobody: to the kernel it says that nothing is to change.
+pub fn somebody(user: u32, group: u32) -> rustix::io::Result<(Uid, Gid)> {
+    if user == u32::MAX || group == u32::MAX {
+        return Err(Errno::INVAL);
+    }
     Ok((Uid::from_raw(user), Gid::from_raw(group)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_becomes_the_number_that_changes_nothing() {
+        for (user, group) in [(u32::MAX, 0), (0, u32::MAX), (u32::MAX, u32::MAX)] {
+            assert_eq!(somebody(user, group), Err(Errno::INVAL), "{user}:{group}");
+        }
+        assert_eq!(somebody(33, 34), Ok((Uid::from_raw(33), Gid::from_raw(34))));
+    }
 }
