@@ -1,6 +1,6 @@
 //! Images of the daemon: which one is meant, where it comes from when it is not there, and what it says of itself.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -173,13 +173,14 @@ impl Images {
             return Ok(known.clone());
         }
         let config = image.config.unwrap_or_default();
+        let volumes = volumes(config.volumes.as_deref().unwrap_or_default())?;
         let word = config.user.unwrap_or_default();
         let tables = if Tables::is_needed(&word) { tables(daemon, maker, &id).await? } else { Tables::default() };
         let facts = Arc::new(Facts {
             id: id.clone(),
             environment: config.env.iter().flatten().filter_map(|pair| usable(pair)).collect(),
             user: runs_as(self.user, tables.find(&word)?),
-            volumes: config.volumes.iter().flatten().filter_map(|place| translate::place_of(place)).collect(),
+            volumes,
             trees: paths(config.labels.as_ref(), TREES),
             work_directory: work_directory(config.labels.as_ref(), config.working_dir.as_deref()),
             program: ImageProgram::new(config.entrypoint.unwrap_or_default(), config.cmd.unwrap_or_default()),
@@ -272,6 +273,12 @@ async fn tables(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Tables
     let tables = Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? };
     carrier.end().await?;
     Ok(tables)
+}
+
+/// Each once, however often it is written in different ways.
+fn volumes(asked: &[String]) -> Result<Vec<String>> {
+    let places: Result<BTreeSet<String>> = asked.iter().map(|place| translate::place_of(place)).collect();
+    Ok(places?.into_iter().collect())
 }
 
 /// The root is no place to work in, and what the daemon mounts itself is not the image's to have.

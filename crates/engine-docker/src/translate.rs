@@ -10,7 +10,7 @@ use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
 };
-use sandbox::{ByteSize, GuestPath, Limits};
+use sandbox::{ByteSize, Error, GuestPath, Limits, Result};
 
 use crate::Flavour;
 use crate::record::{self, Description, Maker};
@@ -179,10 +179,30 @@ fn mounts(wanted: &Wanted<'_>) -> Vec<Mount> {
     std::iter::once(agent).chain(bounded).collect()
 }
 
-/// A path of an image's configuration as a place for a mount; `None` for what is no absolute path.
-pub fn place_of(text: &str) -> Option<String> {
-    let path: GuestPath = text.parse().ok()?;
-    (text.starts_with('/') && is_own_directory(&path)).then(|| path.to_string_lossy().into_owned())
+/// A volume of an image's configuration as a place for a mount. The daemon makes a volume without a bound for each that has
+/// no mount of ours, so one that cannot have one is refused.
+pub fn place_of(text: &str) -> Result<String> {
+    let path = cleaned(text).and_then(|path| path.parse::<GuestPath>().ok());
+    // The last is in memory already.
+    let place = path.filter(|path| is_own_directory(path) || path.as_bytes() == b"/run");
+    place.map(|path| path.to_string_lossy().into_owned()).ok_or_else(|| {
+        let shown: String = text.chars().take(64).collect();
+        Error::invalid_input(format!("the image asks for a volume at {shown:?}, where a sandbox cannot bound it"))
+            .with_hint("use an image without this volume")
+    })
+}
+
+/// As daemons write the path before they look for a mount there; `None` for what is no absolute path.
+fn cleaned(text: &str) -> Option<String> {
+    let mut parts = Vec::new();
+    for part in text.strip_prefix('/')?.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    Some(format!("/{}", parts.join("/")))
 }
 
 /// Process 1 lowers them for itself and its programs; this is so that there is something to lower.

@@ -59,9 +59,20 @@ fn work_directories_that_cannot_be_mounts_are_none() {
 }
 
 #[test]
-fn volumes_of_images_are_places_or_nothing() {
-    assert_eq!(place_of("/var/lib/x/").as_deref(), Some("/var/lib/x"));
-    assert_eq!(place_of("relative"), None);
-    assert_eq!(place_of(""), None);
-    assert_eq!(place_of("/proc/x"), None);
+fn volumes_of_images_are_places_or_refused() {
+    for (text, place) in [
+        ("/var/lib/x/", "/var/lib/x"),
+        ("/a/../data", "/data"),
+        ("/../data//./x/y/..", "/data/x"),
+        ("/run", "/run"),
+        ("/tmp", "/tmp"),
+    ] {
+        assert_eq!(place_of(text).unwrap(), place, "{text}");
+    }
+    let long = format!("/{}", "x".repeat(300));
+    for text in
+        ["", "relative", "../data", "/", "/a/..", "/run/x", "/a/../run/x", "/dev/x", "/proc/x", "/.sandpen", &long]
+    {
+        assert_eq!(place_of(text).unwrap_err().kind(), sandbox::ErrorKind::InvalidInput, "{text}");
+    }
 }
