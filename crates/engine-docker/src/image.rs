@@ -175,7 +175,7 @@ impl Images {
         let config = image.config.unwrap_or_default();
         let volumes = volumes(config.volumes.as_deref().unwrap_or_default())?;
         let word = config.user.unwrap_or_default();
-        let tables = if Tables::is_needed(&word) { tables(daemon, maker, &id).await? } else { Tables::default() };
+        let tables = look_inside(daemon, maker, &id, Tables::is_needed(&word)).await?;
         let facts = Arc::new(Facts {
             id: id.clone(),
             environment: config.env.iter().flatten().filter_map(|pair| usable(pair)).collect(),
@@ -264,15 +264,29 @@ fn not_pulled(daemon: &Daemon, failure: Failure, absent: impl Fn(String) -> Erro
     }
 }
 
-async fn tables(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Tables> {
+/// Read the tables where they are needed, of an image that leaves the place of process 1's program to us. With a link there
+/// the image would say what that program is. Seen without the volume of that program, into which Podman would look.
+async fn look_inside(daemon: &Daemon, maker: Maker<'_>, image: &str, needs_tables: bool) -> Result<Tables> {
     let carrier = Carrier::make_as_root(daemon, maker, image).await?;
+    let agent_directory = translate::AGENT_DIRECTORY;
+    let is_free = daemon.is_free_for_a_mount(&carrier.id, agent_directory).await?;
     let text = async |path: &str| -> Result<String> {
         let bytes = daemon.small_file(&carrier.id, path, LARGEST_TABLE).await?.unwrap_or_default();
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
-    let tables = Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? };
+    let tables = if needs_tables && is_free {
+        Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? }
+    } else {
+        Tables::default()
+    };
     carrier.end().await?;
-    Ok(tables)
+    if is_free {
+        return Ok(tables);
+    }
+    Err(Error::denied(format!(
+        "the image has something else than a directory at {agent_directory}, which is not its own"
+    ))
+    .with_hint("use an image without it"))
 }
 
 /// Each once, however often it is written in different ways.

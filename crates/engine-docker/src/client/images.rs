@@ -2,6 +2,7 @@
 
 use bollard::body_full;
 use bollard::body_try_stream;
+use bollard::container::PathStatResponse;
 use bollard::models::{ContainerConfig, CreateImageInfo, ImageInspect, ImageSummary};
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateImageOptionsBuilder,
@@ -81,10 +82,20 @@ impl Daemon {
 
     /// The size of a file; `None` when nothing is there.
     pub(crate) async fn file_size(&self, container: &str, path: &str) -> Result<Option<u64>> {
+        let found = self.found_at(container, path).await?;
+        Ok(found.map(|found| u64::try_from(found.size).unwrap_or(0)))
+    }
+
+    /// Whether a mount at this path would be there and nowhere else: on a directory, or on nothing yet.
+    pub(crate) async fn is_free_for_a_mount(&self, container: &str, path: &str) -> Result<bool> {
+        let found = self.found_at(container, path).await?;
+        Ok(found.is_none_or(|found| is_directory_itself(path, &found)))
+    }
+
+    async fn found_at(&self, container: &str, path: &str) -> Result<Option<PathStatResponse>> {
         let options = ContainerArchiveInfoOptionsBuilder::default().path(path).build();
         let told = self.ask(self.docker.get_container_archive_info(container, Some(options))).await;
-        let found = self.perhaps("look into a container", told)?;
-        Ok(found.map(|found| u64::try_from(found.size).unwrap_or(0)))
+        self.perhaps("look into a container", told)
     }
 
     /// A path of a container as a tar stream; names in it begin with the last part of the path.
@@ -136,6 +147,14 @@ impl Daemon {
     }
 }
 
+/// By the bits that Go has for directories and links. Podman follows links and says where it came to, of every path.
+fn is_directory_itself(path: &str, found: &PathStatResponse) -> bool {
+    const DIRECTORY: u32 = 1 << 31;
+    const LINK: u32 = 1 << 27;
+    let leads_elsewhere = !found.link_target.is_empty() && found.link_target.trim_end_matches('/') != path;
+    found.file_mode & (DIRECTORY | LINK) == DIRECTORY && !leads_elsewhere
+}
+
 fn credentials(registry: String, login: Login) -> bollard::auth::DockerCredentials {
     let serveraddress = Some(registry);
     match login {
@@ -147,6 +166,31 @@ fn credentials(registry: String, login: Login) -> bollard::auth::DockerCredentia
         },
         Login::Identity(token) => {
             bollard::auth::DockerCredentials { identitytoken: Some(token), serveraddress, ..Default::default() }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_no_directory_wherever_it_leads() {
+        let found = |file_mode: u32, target: &str| PathStatResponse {
+            name: ".sandpen".to_owned(),
+            size: 0,
+            file_mode,
+            modification_time: None,
+            link_target: target.to_owned(),
+        };
+        let (directory, link) = (1 << 31 | 0o755, 1 << 27 | 0o777);
+        for plain in [found(directory, ""), found(directory, "/.sandpen")] {
+            assert!(is_directory_itself("/.sandpen", &plain), "{plain:?}");
+        }
+        for other in
+            [found(link, "/x"), found(link, ""), found(directory, "/x"), found(directory | link, ""), found(0o755, "")]
+        {
+            assert!(!is_directory_itself("/.sandpen", &other), "{other:?}");
         }
     }
 }
