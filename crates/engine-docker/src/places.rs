@@ -6,10 +6,15 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sandbox::{Error, ErrorKind, InstanceId, Result};
 
 use crate::random;
+
+/// Whoever looks whether an engine lives holds its lock for a moment. One that is held longer is somebody's.
+const ATTEMPTS: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub struct Places {
@@ -44,10 +49,23 @@ impl Places {
         let taken = |cause: String| {
             Error::new(ErrorKind::AlreadyExists, "another engine runs under this instance id").with_cause(cause)
         };
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-        let file = file.map_err(|cause| taken(cause.to_string()))?;
-        file.try_lock().map_err(|cause| taken(cause.to_string()))?;
-        Ok(InstanceLock { path, _held: file })
+        let mut attempts_left = ATTEMPTS;
+        loop {
+            let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+            let file = file.map_err(|cause| taken(cause.to_string()))?;
+            let locked = file.try_lock();
+            // Another engine that sweeps takes a lock that nobody holds yet for one of the dead, and removes it.
+            if locked.is_ok() && is_at(&file, &path) {
+                return Ok(InstanceLock { path, _held: file });
+            }
+            attempts_left -= 1;
+            if attempts_left == 0 {
+                return Err(taken(
+                    locked.err().map_or("it was removed again and again".to_owned(), |cause| cause.to_string()),
+                ));
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 
     /// One whose lock is not there has ended in good order, or was swept after its death. Where that cannot be found out, one
@@ -62,10 +80,12 @@ impl Places {
         }
     }
 
-    /// Remove the locks of the dead. Called when nothing of theirs is left.
+    /// Remove the locks of the dead. Called when nothing of theirs is left. Each is held meanwhile, so that nobody takes it
+    /// for theirs.
     pub fn forget_the_dead(&self) {
         for entry in fs::read_dir(&self.instances).into_iter().flatten().flatten() {
-            if entry.file_name().to_str().is_some_and(|name| !self.is_alive(name)) {
+            let Ok(file) = File::open(entry.path()) else { continue };
+            if file.try_lock().is_ok() && is_at(&file, &entry.path()) {
                 let _ = fs::remove_file(entry.path());
             }
         }
@@ -99,6 +119,19 @@ fn checked(text: String) -> io::Result<String> {
         return Ok(text);
     }
     Err(io::Error::other("the name of the installation makes no sense"))
+}
+
+/// Whether a file is still the one that has this name.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let same = |found: &fs::Metadata, ours: &fs::Metadata| (found.dev(), found.ino()) == (ours.dev(), ours.ino());
+    fs::metadata(path).is_ok_and(|found| file.metadata().is_ok_and(|ours| same(&found, &ours)))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
 }
 
 #[cfg(unix)]
@@ -150,5 +183,35 @@ mod tests {
         assert!(places.is_alive(instance.as_str()));
         places.forget_the_dead();
         assert!(fs::symlink_metadata(&path).is_ok());
+    }
+    #[test]
+    fn a_lock_that_is_taken_while_others_sweep_is_there() {
+        let state = tempfile::tempdir().unwrap();
+        let places = Places::prepare(state.path()).unwrap();
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    places.forget_the_dead();
+                }
+            });
+            let lost = (0..500).find(|_| {
+                let instance = InstanceId::random().unwrap();
+                let held = places.lock(&instance);
+                held.is_err() || !places.instances.join(instance.as_str()).exists()
+            });
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(lost, None);
+        });
+    }
+
+    #[test]
+    fn the_locks_of_the_dead_are_forgotten() {
+        let state = tempfile::tempdir().unwrap();
+        let places = Places::prepare(state.path()).unwrap();
+        let path = places.instances.join(InstanceId::random().unwrap().as_str());
+        File::create_new(&path).unwrap();
+        places.forget_the_dead();
+        assert!(!path.exists());
     }
 }
