@@ -3,10 +3,14 @@
 use std::sync::atomic::Ordering;
 
 use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
+use futures_util::StreamExt;
 use sandbox::{EngineSandbox, Persistence, Result};
 
 use crate::engine::Shared;
 use crate::{carrier, record};
+
+/// A daemon may take long to say that it does not remove one, and the others are not to wait for that.
+const AT_ONCE: usize = 8;
 
 /// What to do about a container that carries our installation's label.
 #[derive(Debug, PartialEq, Eq)]
@@ -38,14 +42,20 @@ impl Shared {
             let instance = carrier::instance_of(name(container)?, installation)?;
             if is_alive(instance) { None } else { container.id.clone() }
         }));
-        for container in &left_behind {
-            self.daemon.remove(container).await?;
-        }
+        let removals = futures_util::stream::iter(&left_behind);
+        removals.for_each_concurrent(AT_ONCE, |container| self.remove_left_behind(container)).await;
         self.places.forget_the_dead();
         if self.retired.swap(false, Ordering::Relaxed) {
             self.drop_all_retired().await?;
         }
         Ok(listed)
+    }
+
+    /// One that the daemon does not let go of must not hide the others, and is tried again at the next look.
+    async fn remove_left_behind(&self, container: &str) {
+        if let Err(error) = self.daemon.remove(container).await {
+            tracing::warn!(?error, container, "a container that was left behind cannot be removed");
+        }
     }
 }
 
