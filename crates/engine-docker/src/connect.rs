@@ -251,7 +251,9 @@ fn context(name: &str, because: &str, around: &Surroundings<'_>) -> Result<Candi
     };
     let tls = TlsFiles::in_directory(&contexts.join("tls").join(&key).join("docker"));
     let has_tls = (around.read)(&tls.authority).is_some();
-    if place.skip_tls_verify {
+    // Whoever has a certificate for the daemon does not mean to talk to it in the open.
+    let is_half = !has_tls && [&tls.certificate, &tls.key].into_iter().any(|file| (around.read)(file).is_some());
+    if place.skip_tls_verify || is_half {
         return Err(unverified(&format!("the context {shown:?}")));
     }
     let because = format!("{because} ({shown})");

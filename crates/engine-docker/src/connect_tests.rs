@@ -154,3 +154,14 @@ fn contexts_that_are_not_there_or_broken_are_said() {
     let world = at_home().file("/home/user/.docker/config.json", "{");
     assert_eq!(world.refusal(Flavour::Docker).kind(), ErrorKind::InvalidInput);
 }
+
+#[test]
+fn a_context_with_certificates_and_no_authority_is_not_plain() {
+    for file in ["cert.pem", "key.pem"] {
+        let world = at_home()
+            .context("work", r#"{"Host":"tcp://h:2376"}"#)
+            .file(&format!("/home/user/.docker/contexts/tls/{}/docker/{file}", key("work")), "…")
+            .with("DOCKER_CONTEXT", "work");
+        assert_eq!(world.refusal(Flavour::Docker).kind(), ErrorKind::Denied, "{file}");
+    }
+}
