@@ -24,6 +24,9 @@ const LARGEST_TABLE: u64 = 1 << 20;
 /// Images that are remembered.
 const MOST_KNOWN: usize = 256;
 
+/// Volumes of an image, and trees of one that was saved. Each is a mount of every sandbox of it.
+const MOST_PLACES: usize = 64;
+
 /// Where saved images are kept: a registry that cannot be, so that nothing is ever fetched from there or sent to it.
 pub const SAVED: &str = "saved.sandpen.invalid";
 
@@ -181,7 +184,7 @@ impl Images {
             environment: config.env.iter().flatten().filter_map(|pair| usable(pair)).collect(),
             user: runs_as(self.user, tables.find(&word)?),
             volumes,
-            trees: paths(config.labels.as_ref(), TREES),
+            trees: within_bounds(paths(config.labels.as_ref(), TREES), "saved trees")?,
             work_directory: work_directory(config.labels.as_ref(), config.working_dir.as_deref()),
             program: ImageProgram::new(config.entrypoint.unwrap_or_default(), config.cmd.unwrap_or_default()),
         });
@@ -292,7 +295,15 @@ async fn look_inside(daemon: &Daemon, maker: Maker<'_>, image: &str, needs_table
 /// Each once, however often it is written in different ways.
 fn volumes(asked: &[String]) -> Result<Vec<String>> {
     let places: Result<BTreeSet<String>> = asked.iter().map(|place| translate::place_of(place)).collect();
-    Ok(places?.into_iter().collect())
+    within_bounds(places?.into_iter().collect(), "volumes")
+}
+
+fn within_bounds<T>(places: Vec<T>, what: &str) -> Result<Vec<T>> {
+    if places.len() > MOST_PLACES {
+        let count = places.len();
+        return Err(Error::invalid_input(format!("the image has {count} {what}, and a sandbox at most {MOST_PLACES}")));
+    }
+    Ok(places)
 }
 
 /// The root is no place to work in, and what the daemon mounts itself is not the image's to have.
@@ -360,6 +371,15 @@ mod tests {
         assert_eq!(paths(Some(&labels), TREES), odd);
         let strange = HashMap::from([(TREES.to_owned(), "/proc,,/,/dev/shm".to_owned())]);
         assert!(paths(Some(&strange), TREES).is_empty());
+    }
+
+    #[test]
+    fn an_image_does_not_have_any_number_of_places() {
+        let places = |count: usize| (0..count).map(|number| format!("/data/{number}")).collect::<Vec<_>>();
+        assert_eq!(volumes(&places(MOST_PLACES)).unwrap().len(), MOST_PLACES);
+        assert_eq!(volumes(&places(MOST_PLACES + 1)).unwrap_err().kind(), ErrorKind::InvalidInput);
+        let twice = ["/data", "/data/", "/x/../data"].map(str::to_owned);
+        assert_eq!(volumes(&twice).unwrap(), ["/data"]);
     }
 
     #[test]
