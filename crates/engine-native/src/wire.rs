@@ -60,8 +60,25 @@ pub fn send_packet(channel: BorrowedFd<'_>, bytes: &[u8], descriptors: &[Borrowe
 
 /// Receive one message, or `None` when the other side is gone.
 pub fn receive<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    receive_message(channel, RecvFlags::empty())
+}
+
+/// The same without waiting, whatever the channel is: it fails with `WouldBlock` when there is no message yet.
+pub fn receive_at_once<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
+    receive_message(channel, RecvFlags::DONTWAIT)
+}
+
+/// Receive one message as bytes, with its descriptors; `None` when the other side is gone.
+pub fn receive_packet(channel: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<Option<Vec<OwnedFd>>> {
+    take_packet(channel, bytes, RecvFlags::empty())
+}
+
+fn receive_message<M: DeserializeOwned>(
+    channel: BorrowedFd<'_>,
+    flags: RecvFlags,
+) -> io::Result<Option<(M, Vec<OwnedFd>)>> {
     BUFFER.with_borrow_mut(|bytes| {
-        let Some(descriptors) = receive_packet(channel, bytes)? else { return Ok(None) };
+        let Some(descriptors) = take_packet(channel, bytes, flags)? else { return Ok(None) };
         let message = postcard::from_bytes(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         Ok(Some((message, descriptors)))
     })
@@ -72,16 +89,15 @@ thread_local! {
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Receive one message as bytes, with its descriptors; `None` when the other side is gone.
-pub fn receive_packet(channel: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<Option<Vec<OwnedFd>>> {
-    let length = length_of_next(channel)?;
+fn take_packet(channel: BorrowedFd<'_>, bytes: &mut Vec<u8>, flags: RecvFlags) -> io::Result<Option<Vec<OwnedFd>>> {
+    let length = length_of_next(channel, flags)?;
     // As large as the message: touching the pages for the largest one takes longer than starting a program.
     bytes.resize(length.clamp(1, MAX_MESSAGE), 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
         let mut parts = [IoSliceMut::new(bytes)];
-        match rustix::net::recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+        match rustix::net::recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC | flags) {
             // The other side closed without having read all of ours. That is told once, before what it had sent.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             Err(error) => return Err(error.into()),
@@ -99,9 +115,9 @@ pub fn receive_packet(channel: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Resul
 }
 
 /// How long the next message is, without taking it; zero when the other side is gone.
-fn length_of_next(channel: BorrowedFd<'_>) -> io::Result<usize> {
+fn length_of_next(channel: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<usize> {
     loop {
-        match rustix::net::recv(channel, &mut [0u8; 0], RecvFlags::PEEK | RecvFlags::TRUNC) {
+        match rustix::net::recv(channel, &mut [0u8; 0], RecvFlags::PEEK | RecvFlags::TRUNC | flags) {
             // Told once, as below.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             Err(error) => return Err(error.into()),

@@ -49,12 +49,16 @@ impl Gate {
         self.waiting.push(connection);
     }
 
-    /// One who waits has said something. It is let in, or is gone.
+    /// One who waits has said something. It is let in, or is gone. One who is silent goes on waiting, and holds up nobody.
     pub fn hear(&mut self, index: usize) -> Option<OwnedFd> {
         let connection = self.waiting.remove(index);
-        match wire::receive(connection.as_fd()) {
+        match wire::receive_at_once(connection.as_fd()) {
             Ok(Some((ToInit::Present { token }, _))) if is_same(token.as_bytes(), self.token.as_bytes()) => {
                 Some(connection)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.waiting.insert(index, connection);
+                None
             }
             Ok(_) | Err(_) => None,
         }
@@ -97,6 +101,32 @@ fn address() -> io::Result<SocketAddrUnix> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn pair() -> (OwnedFd, OwnedFd) {
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn one_who_is_silent_is_not_waited_for() {
+        let mut gate = Gate::new("token".into());
+        let (theirs, ours) = pair();
+        gate.receive(ours);
+        assert!(gate.hear(0).is_none());
+        assert_eq!(gate.waiting().len(), 1, "it may still speak");
+        wire::send(theirs.as_fd(), &ToInit::Present { token: "token".into() }, &[]).unwrap();
+        assert!(gate.hear(0).is_some());
+        assert!(gate.waiting().is_empty());
+    }
+
+    #[test]
+    fn one_who_says_something_else_is_gone() {
+        let mut gate = Gate::new("token".into());
+        let (theirs, ours) = pair();
+        gate.receive(ours);
+        wire::send(theirs.as_fd(), &ToInit::Present { token: "guess".into() }, &[]).unwrap();
+        assert!(gate.hear(0).is_none());
+        assert!(gate.waiting().is_empty());
+    }
 
     #[test]
     fn only_the_whole_token_is_the_same() {

@@ -124,13 +124,14 @@ pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, around: Around
             init.collect_dead()?;
         }
         init.answer_freeze();
-        if ready.listener {
-            init.accept();
-        }
         for index in ready.waiting.into_iter().rev() {
             if let Some(connection) = init.gate.as_mut().and_then(|gate| gate.hear(index)) {
                 init.welcome(connection);
             }
+        }
+        // After those who waited: whoever comes may take the place of one of them, and the others move.
+        if ready.listener {
+            init.accept();
         }
         // From the back, so that removing one does not move those still to be looked at.
         for index in ready.connections.into_iter().rev() {
