@@ -7,10 +7,11 @@ use std::time::Duration;
 use sandbox::{Error, ErrorKind, ExecLog, ExecRequest, Files, Process, Result};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::execs::{Logs, no_more_processes};
 use crate::files::AgentFiles;
-use crate::frame::{self, Begin, Decoder, Greeting, HELLO_BYTES, MAX_DATA, Part, Task};
+use crate::frame::{self, BEAT, Begin, Decoder, Frame, Greeting, HELLO_BYTES, Kind, Lane, MAX_DATA, Part, Task};
 use crate::messages::{FromInit, ToInit, Work};
 use crate::mux::{Handles, Mux, TooLarge};
 use crate::process;
@@ -246,7 +247,7 @@ async fn carry(
     let mut reading = pin!(read(&mux, reader));
     let ended = tokio::select! {
         ended = &mut reading => ended,
-        ended = write(writer, frames) => {
+        ended = write(writer, frames, BEAT) => {
             if ended.is_err() {
                 // What it had said before it stopped to listen counts.
                 let _ = tokio::time::timeout(LAST_WORDS, reading).await;
@@ -296,13 +297,48 @@ async fn read(mux: &Weak<Mux>, mut reader: impl AsyncRead + Unpin) -> std::io::R
 async fn write(
     mut writer: impl AsyncWrite + Unpin,
     mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
+    beat: Duration,
 ) -> std::io::Result<()> {
+    let mut beats = tokio::time::interval_at(Instant::now() + beat, beat);
+    // After a time without any, one is as good as many.
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut waiting = Vec::new();
-    while frames.recv_many(&mut waiting, 64).await > 0 {
+    loop {
+        tokio::select! {
+            count = frames.recv_many(&mut waiting, 64) => if count == 0 { break },
+            _ = beats.tick() => {
+                let mut bytes = Vec::new();
+                Frame::new(Kind::Beat, 0, Lane::Messages, &[]).write(&mut bytes);
+                waiting.push(bytes);
+            }
+        }
         for frame in waiting.drain(..) {
             writer.write_all(&frame).await?;
         }
         writer.flush().await?;
     }
     writer.shutdown().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_with_nothing_to_say_is_heard_until_it_closes() {
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let (outgoing, frames) = mpsc::unbounded_channel();
+        let writing = tokio::spawn(write(ours, frames, Duration::from_millis(1)));
+        let mut beats = [0; 3 * frame::HEADER_BYTES];
+        theirs.read_exact(&mut beats).await.unwrap();
+        let mut decoder = Decoder::default();
+        decoder.take(&beats);
+        for _ in 0..3 {
+            assert_eq!(decoder.next_frame(), Ok(Some(Frame::new(Kind::Beat, 0, Lane::Messages, &[]))));
+        }
+        drop(outgoing);
+        let rest = tokio::time::timeout(Duration::from_secs(10), theirs.read_to_end(&mut Vec::new())).await;
+        assert!(rest.is_ok(), "the stream stays open");
+        writing.await.unwrap().unwrap();
+    }
 }

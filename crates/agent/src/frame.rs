@@ -15,6 +15,8 @@
 //! with process 1's program, so there is no system call in here.
 #![allow(dead_code, reason = "two programs share this file and each uses its part")]
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::messages::{FileOperation, MAX_MESSAGE, Work};
@@ -29,6 +31,11 @@ pub const MAX_DATA: usize = 64 << 10;
 pub const MAX_PAYLOAD: usize = MAX_MESSAGE + 1024;
 pub const HEADER_BYTES: usize = 10;
 pub const HELLO_BYTES: usize = 16;
+
+/// How often the server says that it is there. Its stream may stay open when it is not: daemons hold the other end.
+pub const BEAT: Duration = Duration::from_secs(10);
+/// A bridge that has heard nothing for so long has no server any more. Several beats may be late.
+pub const SILENCE: Duration = Duration::from_secs(60);
 
 const MAGIC: [u8; 8] = *b"sandpen\0";
 
@@ -86,6 +93,8 @@ pub enum Kind {
     Credit,
     /// The terminal of this work has another size.
     Resize,
+    /// The sender is there. It is of no work, and is not answered.
+    Beat,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +202,7 @@ impl<'a> Frame<'a> {
             (Kind::Data, Lane::Input | Lane::Output | Lane::Errors) => (1..=MAX_DATA).contains(&length),
             (Kind::Ask | Kind::Answer, _) => length <= MAX_MESSAGE,
             (Kind::Begin, _) => length <= MAX_PAYLOAD,
-            (Kind::Finish | Kind::Stop, _) => length == 0,
+            (Kind::Finish | Kind::Stop | Kind::Beat, _) => length == 0,
             (Kind::Credit | Kind::Resize, _) => length == 4,
         };
         if fits { Ok(self) } else { Err(Malformed) }
@@ -211,14 +220,25 @@ impl Kind {
             Self::Stop => 5,
             Self::Credit => 6,
             Self::Resize => 7,
+            Self::Beat => 8,
         }
     }
 
     fn from_number(number: u8) -> Result<Self, Malformed> {
-        [Self::Ask, Self::Answer, Self::Begin, Self::Data, Self::Finish, Self::Stop, Self::Credit, Self::Resize]
-            .into_iter()
-            .find(|kind| kind.number() == number)
-            .ok_or(Malformed)
+        [
+            Self::Ask,
+            Self::Answer,
+            Self::Begin,
+            Self::Data,
+            Self::Finish,
+            Self::Stop,
+            Self::Credit,
+            Self::Resize,
+            Self::Beat,
+        ]
+        .into_iter()
+        .find(|kind| kind.number() == number)
+        .ok_or(Malformed)
     }
 }
 
@@ -282,6 +302,7 @@ mod tests {
             Frame::new(Kind::Finish, 7, Lane::Output, b""),
             Frame::new(Kind::Credit, u32::MAX, Lane::Input, &[1, 2, 3, 4]),
             Frame::new(Kind::Resize, 0, Lane::Messages, &[24, 0, 80, 0]),
+            Frame::new(Kind::Beat, 0, Lane::Messages, b""),
         ];
         let mut bytes = Vec::new();
         frames.iter().for_each(|frame| frame.write(&mut bytes));
@@ -309,9 +330,10 @@ mod tests {
         let bad = [
             frame(MAX_PAYLOAD as u32 + 1, 0, 0),
             frame(u32::MAX, 3, 2),
-            frame(1, 8, 0),
+            frame(1, 9, 0),
             frame(1, 3, 4),
             [frame(1, 4, 2), vec![0]].concat(),
+            [frame(1, 8, 0), vec![0]].concat(),
             frame(0, 3, 2),
             [frame(MAX_DATA as u32 + 1, 3, 2), vec![0; MAX_DATA + 1]].concat(),
             [frame(3, 6, 1), vec![0; 3]].concat(),

@@ -114,7 +114,8 @@ impl Mux {
 
     /// Something came.
     pub fn receive(&self, frame: &Frame<'_>) -> Result<(), Malformed> {
-        if frame.work == 0 || frame.work >= self.next.load(Ordering::Relaxed) {
+        let is_known = (1..self.next.load(Ordering::Relaxed)).contains(&frame.work);
+        if !is_known && frame.kind != Kind::Beat {
             return Err(Malformed);
         }
         match frame.kind {
@@ -131,6 +132,7 @@ impl Mux {
                 // One that is over on this side may still be heard of.
                 work.map_or(Ok(()), |work| work.state().receive(frame))
             }
+            Kind::Beat => Ok(()),
             Kind::Ask | Kind::Begin | Kind::Resize => Err(Malformed),
         }
     }
@@ -260,7 +262,7 @@ impl State {
             (Kind::Data | Kind::Finish, Lane::Input)
             | (Kind::Stop, Lane::Messages)
             | (Kind::Credit, Lane::Messages | Lane::Output | Lane::Errors)
-            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Resize, _) => Err(Malformed),
+            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Resize | Kind::Beat, _) => Err(Malformed),
         }
     }
 

@@ -29,6 +29,10 @@ impl Inside {
         loop {
             if let Some(frame) = self.decoder.next_frame().unwrap() {
                 let Frame { kind, work, lane, payload } = frame;
+                // On a slow machine a test takes longer than the server is silent.
+                if kind == Kind::Beat {
+                    continue;
+                }
                 return Heard { kind, work, lane, payload: payload.to_vec() };
             }
             let mut bytes = vec![0; MAX_DATA];
@@ -176,6 +180,18 @@ async fn what_nobody_may_send_ends_the_connection() {
         assert_eq!(lost.unwrap_or_else(|_| panic!("{what}")).kind(), ErrorKind::Unavailable, "{what}");
         assert_eq!(process.control.wait().await.unwrap().status, ExecStatus::Killed, "{what}");
     }
+}
+
+#[tokio::test]
+async fn a_beat_is_of_no_work() {
+    let (connection, mut inside) = connect().await;
+    inside.say(Kind::Beat, 0, Lane::Messages, &[]).await;
+    let answered = tokio::join!(connection.measure(), async {
+        let asked = inside.hear().await;
+        let answer = FromInit::Measured { disk: 1, helpers: 2, quiet_milliseconds: None };
+        inside.say(Kind::Answer, asked.work, Lane::Messages, &postcard::to_stdvec(&answer).unwrap()).await;
+    });
+    assert_eq!(answered.0.unwrap().helpers, 2);
 }
 
 #[tokio::test]

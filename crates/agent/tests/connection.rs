@@ -29,6 +29,7 @@ fn main() -> ExitCode {
     let cases: Vec<(&'static str, fn())> = trials![
         an_ephemeral_one_ends_with_its_bridge,
         an_ephemeral_one_ends_when_nobody_comes,
+        a_bridge_ends_when_its_server_is_silent,
         a_persistent_one_outlives_its_bridge,
         a_persistent_one_ends_when_nobody_uses_it,
         one_that_is_told_to_stay_stays,
@@ -134,6 +135,25 @@ async fn an_ephemeral_one_ends_when_nobody_comes() {
     let begun = Instant::now();
     assert!(sandbox.ended().await.success());
     assert!(begun.elapsed() > Duration::from_secs(20), "it did not wait");
+}
+
+/// As when the server was killed and the daemon holds the bridge's stdin open.
+async fn a_bridge_ends_when_its_server_is_silent() {
+    let mut sandbox = Hosted::start(&persistent(LONG)).await;
+    let link = sandbox.connect().await.unwrap();
+    let process = link.connection.start(&shell("sleep 7104")).await.unwrap();
+    let begun = Instant::now();
+    let Bridge { mut child, stdin, mut stdout } = sandbox.bridge(hosted::TOKEN).unwrap();
+    let mut heard = Vec::new();
+    stdout.read_to_end(&mut heard).await.unwrap();
+    assert_eq!((heard.len(), child.wait().await.unwrap().code()), (16, Some(4)));
+    assert!(begun.elapsed() > Duration::from_secs(50), "it did not wait");
+    drop(stdin);
+    // A server that is there has as little to say, and is longer there.
+    assert!(!link.connection.is_closed(), "a server that is there counts as silent");
+    process.control.kill().await.unwrap();
+    assert_eq!(process.control.wait().await.unwrap().status, ExecStatus::Cancelled);
+    sandbox.kill().await;
 }
 
 async fn a_persistent_one_outlives_its_bridge() {

@@ -1,8 +1,8 @@
 //! The way into a hosted sandbox: frames on stdin and stdout, messages and descriptors to process 1.
 //!
 //! One for each connection, started by the daemon. It decides nothing: it makes the pipes and channels that a server on
-//! the same kernel would have made, and carries what goes through them. When its stdin ends, it ends, and with it all its
-//! ends of pipes and channels: what was not detached is then killed by its supervisors.
+//! the same kernel would have made, and carries what goes through them. When its stdin ends or is silent for too long, it
+//! ends, and with it all its ends of pipes and channels: what was not detached is then killed by its supervisors.
 
 mod conversation;
 mod entrance;
@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::DumpableBehavior;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::frame::{self, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Malformed, Task};
+use crate::frame::{self, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Malformed, SILENCE, Task};
 use crate::gate;
 use crate::syscall;
 use crate::wire::{self, FromEntrance, FromInit, ToEntrance, ToInit};
@@ -96,6 +96,8 @@ struct Bridge {
     entrance: Entrance,
     decoder: Decoder,
     outgoing: Outgoing,
+    /// When the server last said something.
+    heard_at: Instant,
 }
 
 /// Who wants to know something of process 1.
@@ -182,6 +184,7 @@ impl Bridge {
             entrance: Entrance::default(),
             decoder: Decoder::default(),
             outgoing: Outgoing { bytes: frame::hello().to_vec(), sent: 0 },
+            heard_at: Instant::now(),
         }
     }
 
@@ -205,7 +208,10 @@ impl Bridge {
             if heard {
                 match rustix::io::read(input, &mut bytes) {
                     Ok(0) => return Ok(()),
-                    Ok(count) => self.hear_server(&bytes[..count])?,
+                    Ok(count) => {
+                        self.heard_at = Instant::now();
+                        self.hear_server(&bytes[..count])?;
+                    }
                     Err(Errno::AGAIN | Errno::INTR) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -220,7 +226,8 @@ impl Bridge {
         let mut interests = Vec::new();
         let mut at_once = false;
         let mut polled = Vec::new();
-        let heard = if self.waiting.len() < MOST_WAITING { PollFlags::IN } else { PollFlags::empty() };
+        let is_heard = self.waiting.len() < MOST_WAITING;
+        let heard = if is_heard { PollFlags::IN } else { PollFlags::empty() };
         polled.push(PollFd::from_borrowed_fd(input, heard));
         let sent = if self.outgoing.waiting() > 0 { PollFlags::OUT } else { PollFlags::empty() };
         polled.push(PollFd::from_borrowed_fd(output, sent));
@@ -235,14 +242,25 @@ impl Bridge {
                 polled.push(PollFd::from_borrowed_fd(descriptor, flags));
             }
         }
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match rustix::event::poll(&mut polled, at_once.then_some(&now)) {
+        // A server that we do not listen to is not silent.
+        let over_at = is_heard.then(|| self.heard_at + SILENCE);
+        let left = if at_once {
+            Some(Duration::ZERO)
+        } else {
+            over_at.map(|over_at| over_at.saturating_duration_since(Instant::now()))
+        };
+        let timeout = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
+        match rustix::event::poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let happened: Vec<bool> = polled.iter().map(|descriptor| !descriptor.revents().is_empty()).collect();
         if polled[1].revents().intersects(PollFlags::ERR | PollFlags::HUP) {
             return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        // Only now: we may have been stopped for longer than that, and what was said meanwhile counts.
+        if !happened[0] && over_at.is_some_and(|over_at| over_at <= Instant::now()) {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "the server is silent"));
         }
         let (come, happened_to) = happened[3..].split_at(entrance.len());
         let is_due = |(task, happened): &((u32, Interest), &bool)| **happened || task.1 == Interest::File;
@@ -319,6 +337,7 @@ impl Bridge {
             Kind::Data | Kind::Finish | Kind::Stop | Kind::Credit | Kind::Resize => {
                 self.hear_of_task(frame)?;
             }
+            Kind::Beat => {}
             Kind::Answer => return Err(nonsense(Malformed)),
         }
         Ok(())

@@ -181,7 +181,7 @@ impl Conversation {
             (Kind::Data | Kind::Finish, Lane::Output | Lane::Errors)
             | (Kind::Stop, Lane::Messages | Lane::Input)
             | (Kind::Credit, Lane::Input)
-            | (Kind::Ask | Kind::Answer | Kind::Begin, _) => return Err(Malformed),
+            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Beat, _) => return Err(Malformed),
         }
         Ok(())
     }

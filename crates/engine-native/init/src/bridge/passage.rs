@@ -96,7 +96,7 @@ impl Passage {
             | (Kind::Finish, Lane::Output | Lane::Errors)
             | (Kind::Stop, Lane::Messages | Lane::Input | Lane::Errors)
             | (Kind::Credit, Lane::Input | Lane::Errors)
-            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Resize, _) => return Err(Malformed),
+            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Resize | Kind::Beat, _) => return Err(Malformed),
         }
         Ok(())
     }
