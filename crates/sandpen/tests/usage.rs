@@ -41,12 +41,12 @@ fn an_unknown_flag_is_125_for_run_and_2_elsewhere() {
 #[test]
 fn errors_are_objects_for_programs() {
     let world = World::new();
-    let error = world.run(&["--json", "--engine", "podman", "ps"]);
+    let error = world.run(&["--json", "--engine", "kubernetes", "ps"]);
     assert_eq!(error.code, Some(1));
     assert_eq!(error.stderr, "");
     let object = error.json();
     assert_eq!(object["error"]["kind"], "unsupported");
-    assert_eq!(object["error"]["message"], "the podman engine is not in this version");
+    assert_eq!(object["error"]["message"], "the kubernetes engine is not in this version");
     assert!(object["error"]["hint"].is_string());
 
     let usage = world.run(&["run", "--json", "python", "1", "--memry", "1G"]);
@@ -61,13 +61,16 @@ fn settings_come_from_the_file_the_variables_and_the_flags() {
     let engine = |arguments: &[&str], variable: Option<&str>| {
         let mut command = world.command(arguments);
         command.env("SANDPEN_CONFIG", world.work().join("sandpen.toml"));
+        // No daemon of this machine is to answer.
+        let nowhere = format!("unix://{}", world.work().join("socket").display());
+        command.env("DOCKER_HOST", &nowhere).env("CONTAINER_HOST", &nowhere);
         if let Some(value) = variable {
             command.env("SANDPEN_ENGINE", value);
         }
         support::Done::from(command.output().unwrap()).stderr
     };
-    assert!(engine(&["ps"], None).contains("the docker engine"));
-    assert!(engine(&["ps"], Some("podman")).contains("the podman engine"));
+    assert!(engine(&["ps"], None).contains("no Docker daemon answers"));
+    assert!(engine(&["ps"], Some("podman")).contains("no Podman daemon answers"));
     assert!(engine(&["ps", "--engine", "kubernetes"], Some("podman")).contains("the kubernetes engine"));
 }
 
