@@ -20,6 +20,11 @@ const SAID: &[&str] =
 /// What they start from, if they ask.
 const BASE: &str = "BASE=debian:test";
 
+/// What they install, if they ask: nothing, because nothing can be fetched.
+const PACKAGES: &str = "PACKAGES=";
+
+const ARGUMENTS: [&str; 4] = ["--build-arg", BASE, "--build-arg", PACKAGES];
+
 /// Every Dockerfile of this repository, in its own directory.
 pub(crate) fn all_of_the_repository(stage: &Stage) -> Result<()> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests lie nowhere")?;
@@ -118,13 +123,14 @@ pub(crate) fn theirs(stage: &Stage, directory: &Path, name: &str) -> Result<()> 
     let directory = directory.to_string_lossy();
     stage
         .docker
-        .run(&["build", "--quiet", "--network", "none", "--build-arg", BASE, "--tag", name, &directory])
+        .run(&[&["build", "--quiet", "--network", "none"], &ARGUMENTS[..], &["--tag", name, &directory]].concat())
         .map(drop)
 }
 
 /// Built by us, and given to Docker.
 fn ours(stage: &Stage, product: &Product, directory: &Path, name: &str) -> Result<()> {
-    product.run(&["image", "build", "--build-arg", BASE, "--tag", name, &directory.to_string_lossy()])?;
+    let directory = directory.to_string_lossy();
+    product.run(&[&["image", "build"], &ARGUMENTS[..], &["--tag", name, &directory]].concat())?;
     let exported = product.file("built.tar");
     product.run(&["image", "export", name, &exported])?;
     stage.docker.run(&["load", "--input", &exported])?;
