@@ -172,6 +172,7 @@ mod tests {
         assert!(!places.is_alive(instance.as_str()));
         assert!(!places.is_alive("../installation"));
     }
+
     #[test]
     #[cfg(unix)]
     fn one_whose_lock_cannot_be_looked_at_lives() {
@@ -184,6 +185,7 @@ mod tests {
         places.forget_the_dead();
         assert!(fs::symlink_metadata(&path).is_ok());
     }
+
     #[test]
     fn a_lock_that_is_taken_while_others_sweep_is_there() {
         let state = tempfile::tempdir().unwrap();

@@ -121,7 +121,7 @@ async fn a_file_in_its_place_is_an_error(place: Place) {
 
 async fn it_is_the_same_after_a_restart_and_in_forks(place: Place) {
     let files = Layer::new().directory("opt", 0o755);
-    place.image("app", vec![system(), files.finish()], works_in("/opt/work"));
+    place.image("app", vec![system(), files.finish()], works_in("/opt/app"));
     let sandbox = place.sandbox("app").await;
     let engine = &sandbox.engine;
     let first = engine.checkpoint(&sandbox.id).await.unwrap();
@@ -130,21 +130,21 @@ async fn it_is_the_same_after_a_restart_and_in_forks(place: Place) {
     engine.fork(&sandbox.id, &fork, &SandboxSpec::new(Owner::local())).await.unwrap();
     let fork = Sandbox { engine: engine.clone(), id: fork };
     let here = "pwd; stat -c '%a %u:%g' .; ls; touch more";
-    assert_eq!(fork.says(here).await, "/opt/work\n755 1000:1000\nafter\n");
-    assert_eq!(sandbox.says("pwd; ls").await, "/opt/work\nafter\n");
+    assert_eq!(fork.says(here).await, "/opt/app\n755 1000:1000\nafter\n");
+    assert_eq!(sandbox.says("pwd; ls").await, "/opt/app\nafter\n");
     engine.restore(&sandbox.id, first).await.unwrap();
-    assert_eq!(sandbox.says(here).await, "/opt/work\n755 1000:1000\n");
+    assert_eq!(sandbox.says(here).await, "/opt/app\n755 1000:1000\n");
     fork.destroy().await;
     sandbox.destroy().await;
 }
 
 async fn a_directory_of_ours_is_no_change(place: Place) {
     let files = Layer::new().directory("opt", 0o775);
-    place.image("made", vec![system(), files.finish()], works_in("/opt/work/deep"));
+    place.image("made", vec![system(), files.finish()], works_in("/opt/app/deep"));
     let files = Layer::new().owner(4242, 77).directory("srv/own", 0o775);
     place.image("own", vec![system(), files.finish()], of_app("/srv/own"));
     let engine = place.engine().await;
-    for (image, path) in [("made", "/opt/work/deep/new"), ("own", "/srv/own/new")] {
+    for (image, path) in [("made", "/opt/app/deep/new"), ("own", "/srv/own/new")] {
         let (sandbox, _) = make(&engine, image).await.unwrap();
         let none: Option<Checkpoint> = None;
         assert_eq!(engine.changes(&sandbox.id, none, 10).await.unwrap().entries, [], "{image}");
@@ -159,14 +159,14 @@ async fn a_directory_of_ours_is_no_change(place: Place) {
 async fn a_saved_image_keeps_it(place: Place) {
     let kept = Layer::new().directory("app", 0o755).finish();
     place.image("kept", vec![system(), kept], works_in("/app"));
-    place.image("made", vec![system()], works_in("/opt/work"));
+    place.image("made", vec![system()], works_in("/opt/app"));
     let own = Layer::new().owner(4242, 77).directory("srv/own", 0o775).finish();
     place.image("own", vec![system(), own], of_app("/srv/own"));
     let engine = place.engine().await;
     let owner = if is_root() { "0:0" } else { "65534:65534" };
     for (image, directory, facts) in [
         ("kept", "/app", format!("755 {owner}")),
-        ("made", "/opt/work", "755 1000:1000".to_owned()),
+        ("made", "/opt/app", "755 1000:1000".to_owned()),
         ("own", "/srv/own", "775 4242:77".to_owned()),
     ] {
         let (first, _) = make(&engine, image).await.unwrap();
@@ -185,16 +185,16 @@ async fn a_saved_image_keeps_it(place: Place) {
 }
 
 async fn later_processes_know_it(place: Place) {
-    place.image("app", vec![system()], works_in("/opt/work"));
+    place.image("app", vec![system()], works_in("/opt/app"));
     let first = create(place.engine().await, "app", Persistence::Persistent).await.unwrap();
     first.says("touch one").await;
     let later = Sandbox { engine: place.engine().await, id: first.id.clone() };
     drop(first);
-    assert_eq!(later.says("pwd; ls").await, "/opt/work\none\n");
+    assert_eq!(later.says("pwd; ls").await, "/opt/app\none\n");
     let checkpoint = later.engine.checkpoint(&later.id).await.unwrap();
     later.says("touch two").await;
     later.engine.restore(&later.id, checkpoint).await.unwrap();
-    assert_eq!(later.says("pwd; ls").await, "/opt/work\none\n");
+    assert_eq!(later.says("pwd; ls").await, "/opt/app\none\n");
     later.destroy().await;
 }
 
