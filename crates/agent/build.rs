@@ -9,14 +9,23 @@ use std::process::Command;
 /// Where the sources of process 1 are, seen from here.
 const NATIVE: &str = "../engine-native";
 
+/// Names process 1 as a file, for who cannot build a Linux program where the server is built.
+const PREBUILT: &str = "SANDPEN_INIT_PROGRAM";
+
 fn main() {
-    for path in ["src/frame.rs", "src/messages.rs"] {
+    for path in ["src/frame.rs", "src/messages.rs", "src/stream.rs"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    for path in ["init/Cargo.toml", "init/src", "src/syscall.rs", "src/wire.rs"] {
+    for path in
+        ["init/Cargo.toml", "init/build.rs", "init/src", "seccomp", "src/seccomp", "src/syscall.rs", "src/wire.rs"]
+    {
         println!("cargo::rerun-if-changed={NATIVE}/{path}");
     }
-    let init = built_init(&PathBuf::from(variable("OUT_DIR")).join("init"));
+    println!("cargo::rerun-if-env-changed={PREBUILT}");
+    let init = match env::var_os(PREBUILT) {
+        Some(path) => prebuilt(Path::new(&path)),
+        None => built_init(&PathBuf::from(variable("OUT_DIR")).join("init")),
+    };
     println!("cargo::rustc-env=SANDPEN_INIT={}", init.display());
     println!("cargo::rustc-env=SANDPEN_INIT_HASH={:016x}", hash(&init));
 }
@@ -26,12 +35,34 @@ fn variable(name: &str) -> String {
 }
 
 /// Sandboxes run Linux, wherever the server runs: elsewhere it is built for the same kind of processor.
-fn target() -> (String, &'static str) {
+fn target() -> (String, String) {
+    let need = "it needs a static C library (Debian: libc6-dev, Fedora: glibc-static)";
     if variable("CARGO_CFG_TARGET_OS") == "linux" {
-        return (variable("TARGET"), "it needs a static C library (Debian: libc6-dev, Fedora: glibc-static)");
+        return (variable("TARGET"), need.to_owned());
     }
     let target = format!("{}-unknown-linux-musl", variable("CARGO_CFG_TARGET_ARCH"));
-    (target, "it is a Linux program and needs that target (rustup target add x86_64-unknown-linux-musl, or aarch64)")
+    let need = format!(
+        "it is a Linux program, wherever the server runs: `rustup target add {target}`, or build the package \
+         sandpen-init on a Linux of the same kind of processor and name it by {PREBUILT}"
+    );
+    (target, need)
+}
+
+/// A wrong one would be found out by the first sandbox, far from here.
+fn prebuilt(path: &Path) -> PathBuf {
+    println!("cargo::rerun-if-changed={}", path.display());
+    let path = path.canonicalize().unwrap_or_else(|error| panic!("{PREBUILT} names {}: {error}", path.display()));
+    let bytes = fs::read(&path).unwrap_or_else(|error| panic!("{PREBUILT} names {}: {error}", path.display()));
+    let processor = variable("CARGO_CFG_TARGET_ARCH");
+    // What `e_machine` of an ELF header says, in the byte order of both.
+    let machine: u16 = match processor.as_str() {
+        "x86_64" => 62,
+        "aarch64" => 183,
+        other => panic!("sandboxes run on x86_64 and aarch64, and this is a build for {other}"),
+    };
+    let is_ours = bytes.starts_with(b"\x7fELF") && bytes.get(18..20) == Some(machine.to_le_bytes().as_slice());
+    assert!(is_ours, "{PREBUILT} names {}, which is no Linux program for {processor}", path.display());
+    path
 }
 
 /// A nested cargo with a target directory of its own, because cargo cannot yet depend on a binary that is built with

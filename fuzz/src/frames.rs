@@ -53,7 +53,7 @@ async fn hear(data: &[u8]) {
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     theirs.write_all(&frame::hello()).await.expect("room");
     let (reader, writer) = tokio::io::split(ours);
-    let connection = Connection::open(reader, writer).await.expect("a connection");
+    let connection = Connection::open(reader, writer, "token").await.expect("a connection");
     let request = ExecRequest::new(["program"], Duration::from_secs(1)).expect("a request");
     let path = "/workspace/file".parse().expect("a path");
     let files = connection.files();

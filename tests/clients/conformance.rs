@@ -48,27 +48,29 @@ const WITHOUT_FIXTURES: &[(&str, &[&str])] = &[
     ("http-header-validation", &[MODERN]),
 ];
 
+const NEEDS: &[Need] = &[Need::Node, Need::Embedded];
+
 pub(crate) fn plans() -> Vec<Plan> {
     let mut plans = Vec::new();
     for revision in [MODERN, LEGACY] {
-        plans.push(Plan::new(format!("conformance::requirements::{revision}"), &[Need::Node], move |installed| {
-            suite(installed, &installed.fixtures, &["--requirements", revision])
+        plans.push(Plan::new(format!("conformance::requirements::{revision}"), NEEDS, move |installed| {
+            suite(installed, &Installed::fixtures()?, &["--requirements", revision])
         }));
     }
     for scenario in TASKS {
-        plans.push(Plan::new(format!("conformance::{scenario}"), &[Need::Node], move |installed| {
-            suite(installed, &installed.fixtures, &["--scenario", scenario])
+        plans.push(Plan::new(format!("conformance::{scenario}"), NEEDS, move |installed| {
+            suite(installed, &Installed::fixtures()?, &["--scenario", scenario])
         }));
     }
     for (scenario, revisions) in WITHOUT_FIXTURES {
         for revision in *revisions {
             let name = format!("conformance::product::{scenario}::{revision}");
-            plans.push(Plan::new(name, &[Need::Node], move |installed| {
+            plans.push(Plan::new(name, NEEDS, move |installed| {
                 suite(installed, &installed.product, &["--scenario", scenario, "--spec-version", revision])
             }));
         }
     }
-    plans.push(Plan::new("conformance::a listed failure that passes is refused", &[Need::Node], stale_list_is_refused));
+    plans.push(Plan::new("conformance::a listed failure that passes is refused", NEEDS, stale_list_is_refused));
     plans
 }
 

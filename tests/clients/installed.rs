@@ -3,15 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use sandpen_tests::Result;
-use sandpen_tests::program::built;
+use sandpen_tests::daemon::Given;
+use sandpen_tests::program::{built, is_installed};
 
 use crate::Need;
 
 pub(crate) struct Installed {
     /// The program as its users get it.
     pub product: PathBuf,
-    /// The same with the fixtures of the conformance suite.
-    pub fixtures: PathBuf,
+    /// Where sandboxes are, if not on the embedded engine.
+    pub daemon: Option<Given>,
     clients: PathBuf,
 }
 
@@ -19,7 +20,12 @@ impl Installed {
     pub fn find() -> Result<Self> {
         let product = built("sandpen")?;
         let clients = product.ancestors().nth(2).ok_or("the program lies nowhere")?.join("clients");
-        Ok(Self { product, fixtures: built("sandpen-conformance")?, clients })
+        Ok(Self { product, daemon: Given::of_environment()?, clients })
+    }
+
+    /// The program with the fixtures of the conformance suite.
+    pub fn fixtures() -> Result<PathBuf> {
+        built("sandpen-conformance")
     }
 
     /// Why a part is not there, if it is not.
@@ -27,6 +33,16 @@ impl Installed {
         let part = match need {
             Need::Node => "node".to_owned(),
             Need::Python(version) => format!("python-{version}"),
+            Need::Embedded => {
+                let why = |_: &Given| "it needs nothing of an engine, and runs on the embedded one".to_owned();
+                return self.daemon.as_ref().map(why);
+            }
+            Need::Matplotlib => {
+                let is_there = Path::new("/usr/lib/python3/dist-packages/matplotlib").is_dir();
+                let why = || "the image of sandboxes has no matplotlib (python3-matplotlib)".to_owned();
+                return (!is_there || self.daemon.is_some()).then(why);
+            }
+            Need::Debian => return (!is_installed("mmdebstrap")).then(|| "mmdebstrap is not installed".to_owned()),
         };
         let complete = self.clients.join(&part).join("installed").is_file();
         (!complete).then(|| format!("{part} is not installed"))

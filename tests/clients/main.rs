@@ -1,13 +1,14 @@
 //! Other people's clients and suites on the real program, over every transport that they know.
 //!
 //! `cargo xtask test clients` installs them and builds the two programs that they meet. What is not installed is skipped
-//! by name.
+//! by name. Sandboxes are the embedded engine's, or those of a daemon that the environment names.
 
 mod agents;
 mod conformance;
 mod hands;
 mod inspector;
 mod installed;
+mod older;
 mod scene;
 mod server;
 mod task;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         }
     };
     // Longest first, so that no long one is left alone at the end.
-    let plans = [conformance::plans(), task::plans(), agents::plans(), inspector::plans()];
+    let plans = [conformance::plans(), task::plans(), older::plans(), agents::plans(), inspector::plans()];
     let trials = plans.into_iter().flatten().map(|plan| plan.into_trial(&installed)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -52,6 +53,12 @@ type Run = dyn FnOnce(&Installed) -> Result<()> + Send;
 enum Need {
     Node,
     Python(&'static str),
+    /// The embedded engine, for what has nothing of any: on one of them it has been seen.
+    Embedded,
+    /// In the machine's own tree, for its own Python.
+    Matplotlib,
+    /// What makes a Debian to have an image of.
+    Debian,
 }
 
 impl Plan {

@@ -45,6 +45,9 @@ impl<'a> Scene<'a> {
             .env("HOME", self.home())
             .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", node.display()))
             .current_dir(self.home());
+        if let Some(daemon) = &self.installed.daemon {
+            command.envs(daemon.variables());
+        }
         command
     }
 
@@ -80,13 +83,23 @@ impl<'a> Scene<'a> {
     /// What a client is told to start for a server over stdio.
     pub fn stdio_server(&self) -> Vec<String> {
         let state = self.state();
-        [&self.installed.product, Path::new("--state-dir"), &state, Path::new("mcp")]
-            .map(|word| word.to_string_lossy().into_owned())
-            .to_vec()
+        let server = [&self.installed.product, Path::new("--state-dir"), &state, Path::new("mcp")]
+            .map(|word| word.to_string_lossy().into_owned());
+        // Most clients give a server little of their own environment.
+        let around = self.installed.daemon.iter().flat_map(|daemon| {
+            let variables = daemon.variables().map(|(name, value)| format!("{name}={value}"));
+            std::iter::once("/usr/bin/env".to_owned()).chain(variables)
+        });
+        around.chain(server).collect()
     }
 
     /// Everything that still runs and was started for this trial: its directory is part of every server's command line.
     pub fn running(&self) -> Vec<processes::Process> {
         processes::marked(&self.state().to_string_lossy()).into_iter().filter(|found| !found.is_zombie()).collect()
+    }
+
+    /// Sandboxes of this trial that a daemon has.
+    pub fn containers(&self) -> Result<Vec<String>> {
+        self.installed.daemon.as_ref().map_or(Ok(Vec::new()), |daemon| daemon.containers_of(&self.state()))
     }
 }

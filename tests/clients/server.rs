@@ -21,8 +21,12 @@ pub struct Server {
 impl Server {
     /// Waits until it has said where it listens.
     pub fn start(scene: &Scene<'_>, program: &Path) -> Result<Self> {
+        Self::start_with(scene, program, &[])
+    }
+
+    pub fn start_with(scene: &Scene<'_>, program: &Path, flags: &[&str]) -> Result<Self> {
         let mut command = scene.command(program);
-        command.arg("--state-dir").arg(scene.state()).args(["serve", "--listen", "127.0.0.1:0"]);
+        command.arg("--state-dir").arg(scene.state()).args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
         let process =
             Program::start(command.stdin(Stdio::null()).stdout(Stdio::null()), &scene.path().join("server.log"))?;
         let mut server = Self { process, url: String::new() };

@@ -12,7 +12,7 @@ use crate::server::Server;
 use crate::{Need, Plan};
 
 #[derive(Clone, Copy, Debug)]
-enum Client {
+pub(crate) enum Client {
     Python1,
     Python2(&'static str),
     Node1,
@@ -54,7 +54,7 @@ pub(crate) fn plans() -> Vec<Plan> {
 }
 
 impl Client {
-    fn name(self) -> String {
+    pub fn name(self) -> String {
         match self {
             Self::Python1 => "python 1.30".to_owned(),
             Self::Python2(mode) => format!("python 2.3 {mode}"),
@@ -71,18 +71,21 @@ impl Client {
     }
 
     fn needs(self, transport: Transport) -> Vec<Need> {
-        let own = match self {
-            Self::Python1 => Need::Python("1.30"),
-            Self::Python2(_) => Need::Python("2.3"),
-            Self::Node1 | Self::Node2(_) => Need::Node,
-        };
         match transport {
-            Transport::Stdio | Transport::Http | Transport::Sse => vec![own],
-            Transport::Bridge(_) => vec![own, Need::Node],
+            Transport::Stdio | Transport::Http | Transport::Sse => vec![self.need()],
+            Transport::Bridge(_) => vec![self.need(), Need::Node],
         }
     }
 
-    fn start(self, scene: &Scene<'_>, transport: &str, target: &[String]) -> Result<Hands> {
+    pub fn need(self) -> Need {
+        match self {
+            Self::Python1 => Need::Python("1.30"),
+            Self::Python2(_) => Need::Python("2.3"),
+            Self::Node1 | Self::Node2(_) => Need::Node,
+        }
+    }
+
+    pub fn start(self, scene: &Scene<'_>, transport: &str, target: &[String]) -> Result<Hands> {
         let mut command = match self {
             Self::Python1 => scene.python("1.30", "v1.py"),
             Self::Python2(_) => scene.python("2.3", "v2.py"),
@@ -125,7 +128,9 @@ fn whole_task(installed: &Installed, client: Client, transport: Transport) -> Re
         server.stop()?;
     }
     let left = scene.running();
-    ensure(left.is_empty(), || format!("still running: {left:?}"))
+    ensure(left.is_empty(), || format!("still running: {left:?}"))?;
+    let left = scene.containers()?;
+    ensure(left.is_empty(), || format!("still on the daemon: {left:?}"))
 }
 
 fn bridge(scene: &Scene<'_>, server: &Server, how: &str) -> Vec<String> {
@@ -272,10 +277,10 @@ fn image(result: &Value) -> Result<String> {
     Ok(text(&image["data"]).to_owned())
 }
 
-fn text(value: &Value) -> &str {
+pub(crate) fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
+pub(crate) fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Result<()> {
     if holds { Ok(()) } else { Err(otherwise().into()) }
 }

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use sandpen_tests::daemon::Daemon;
+use sandpen_tests::program::Program;
+use sandpen_tests::wire::Wire;
 use sandpen_tests::{Result, Trouble};
 use serde_json::{Value, json};
 
@@ -37,27 +40,160 @@ pub(crate) fn nowhere(scene: &mut Scene) -> Result<()> {
 
 /// A server whose daemon stops and comes back says so, and goes on.
 pub(crate) fn for_a_while(scene: &mut Scene) -> Result<()> {
-    let mut server = scene.server("for-a-while")?;
+    away(scene, "for-a-while", Daemon::stop_for_now)
+}
+
+/// The same without a word.
+pub(crate) fn killed(scene: &mut Scene) -> Result<()> {
+    away(scene, "killed", Daemon::kill_for_now)
+}
+
+fn away(scene: &mut Scene, state: &str, end: fn(&mut Daemon) -> Result<()>) -> Result<()> {
+    let mut server = scene.server(state)?;
     let run = json!({"command": "echo here"});
-    if server.good("run_command", &run)?["stdout"] != "here\n" {
-        return Err("nothing runs before".into());
-    }
+    expect_here(&mut server, &run)?;
     let sandbox = server.good("create_sandbox", &json!({}))?["sandbox_id"].take();
-    scene.daemon.stop_for_now()?;
+    end(&mut scene.daemon)?;
     for arguments in [run.clone(), json!({"command": "echo here", "sandbox_id": sandbox})] {
         let started = Instant::now();
         let asked = server.call("run_command", &arguments)?;
-        let answer = server.answer(asked)?;
-        if answer["isError"] != true {
-            return Err(format!("without a daemon {arguments} is answered with {answer}").into());
-        }
-        if started.elapsed() > PROMISED {
-            return Err(format!("it took {} s to say that there is no daemon", started.elapsed().as_secs()).into());
-        }
+        is_unavailable(&mut server, asked, started)?;
     }
     scene.daemon.start_again()?;
-    if server.good("run_command", &run)?["stdout"] != "here\n" {
-        return Err("nothing runs after".into());
+    expect_here(&mut server, &run)
+}
+
+/// One that takes connections and says nothing. What runs in sandboxes goes on meanwhile.
+pub(crate) fn hung(scene: &mut Scene) -> Result<()> {
+    let mut server = scene.server("hung")?;
+    let sandbox = server.good("create_sandbox", &json!({}))?["sandbox_id"].take();
+    let here = json!({"command": "echo here", "sandbox_id": sandbox});
+    expect_here(&mut server, &here)?;
+    scene.daemon.hang()?;
+    let started = Instant::now();
+    // Commands become jobs when a daemon takes its time; these are answered.
+    let file = json!({"sandbox_id": sandbox, "path": "/etc/os-release"});
+    let other = json!({"memory_mb": 300});
+    let asked = [server.call("read_file", &file)?, server.call("create_sandbox", &other)?];
+    let told = asked.into_iter().try_for_each(|asked| is_unavailable(&mut server, asked, started));
+    scene.daemon.go_on()?;
+    told?;
+    expect_here(&mut server, &here)
+}
+
+/// The same while much is under way: nobody waits for those before it, and what moves files does not wait for ever.
+pub(crate) fn hung_amid_work(scene: &mut Scene) -> Result<()> {
+    let mut server = scene.server("hung-amid-work")?;
+    let sandbox = server.good("create_sandbox", &json!({}))?["sandbox_id"].take();
+    let run = |command: &str| json!({"command": command, "sandbox_id": sandbox});
+    server.good("run_command", &run("head -c 200000000 /dev/urandom > large"))?;
+    let save = json!({"sandbox_id": sandbox, "name": "amid"});
+    let saving = server.call("save_sandbox", &save)?;
+    std::thread::sleep(Duration::from_millis(300));
+    scene.daemon.hang()?;
+    let started = Instant::now();
+    let told = all_are_told(&mut server, saving, started);
+    scene.daemon.go_on()?;
+    told?;
+    expect_here(&mut server, &run("echo here"))?;
+    expect_here(&mut server, &json!({"command": "echo here"}))?;
+    server.good("save_sandbox", &save)?;
+    let copy = server.good("run_command", &json!({"command": "wc -c < large", "image": "saved:amid"}))?;
+    if copy["stdout"] != "200000000\n" {
+        return Err(format!("what was saved has {copy}").into());
+    }
+    server.good("delete_image", &json!({"image": "saved:amid"})).map(drop)
+}
+
+/// Who waits already, and those who come now.
+fn all_are_told(server: &mut Wire, saving: u64, started: Instant) -> Result<()> {
+    let code = json!({"language": "python", "code": "print(6 * 7)"});
+    let mut asked = vec![saving];
+    for _ in 0..3 {
+        asked.push(server.call("run_code", &code)?);
+    }
+    let listing = server.request("tools/list", &json!({}))?;
+    asked.push(server.call("create_sandbox", &json!({"memory_mb": 300}))?);
+    asked.into_iter().try_for_each(|asked| is_unavailable(server, asked, started))?;
+    // Its languages are the daemon's to say: with or without them, it is answered.
+    let listed = server.answer(listing);
+    let waited = started.elapsed();
+    if waited > PROMISED {
+        return Err(format!("tools/list took {} s without a daemon: {listed:?}", waited.as_secs()).into());
     }
     Ok(())
+}
+
+/// While it is idle, while a command runs in it and while files go to it.
+pub(crate) fn removed(scene: &mut Scene) -> Result<()> {
+    let mut server = scene.server("state")?;
+    let large = scene.path().join("large");
+    std::fs::File::create(&large)?.set_len(1 << 30)?;
+    let run = |command: &str, id: &str| json!({"command": command, "sandbox_id": id});
+    for what in ["nothing", "a command", "an upload"] {
+        let id = scene.run(&["create", "--memory", "2g", "--disk", "2g"])?.trim().to_owned();
+        expect_here(&mut server, &run("echo here", &id))?;
+        let started = Instant::now();
+        let container = format!("sandpen-{id}");
+        let ended = match what {
+            "a command" => {
+                let asked = server.call("run_command", &run("sleep 600", &id))?;
+                std::thread::sleep(Duration::from_secs(1));
+                scene.daemon.run(&["rm", "--force", &container])?;
+                let answer = server.answer(asked)?;
+                answer["isError"] == true || answer["structuredContent"]["status"] == "killed"
+            }
+            "an upload" => {
+                let mut copy =
+                    scene.command("state", &["cp", &large.to_string_lossy(), &format!("{id}:/workspace/large")]);
+                let mut copying = Program::start(&mut copy, &scene.path().join("copying"))?;
+                std::thread::sleep(Duration::from_millis(700));
+                scene.daemon.run(&["rm", "--force", &container])?;
+                !copying.wait_within(PROMISED)?.success()
+            }
+            _ => {
+                scene.daemon.run(&["rm", "--force", &container])?;
+                true
+            }
+        };
+        let asked = server.call("run_command", &run("echo here", &id))?;
+        let answer = server.answer(asked)?.to_string();
+        if !ended || !answer.contains("not_found") || started.elapsed() > PROMISED {
+            let seconds = started.elapsed().as_secs();
+            return Err(format!("removed during {what}, after {seconds} s: {answer}").into());
+        }
+    }
+    Ok(())
+}
+
+fn expect_here(server: &mut Wire, arguments: &Value) -> Result<()> {
+    let ran = server.good("run_command", arguments)?;
+    if ran["stdout"] == "here\n" { Ok(()) } else { Err(format!("{arguments} gives {ran}").into()) }
+}
+
+/// With its kind, in the time that is promised.
+fn is_unavailable(server: &mut Wire, asked: u64, started: Instant) -> Result<()> {
+    let answer = server.answer(asked)?;
+    if answer["isError"] != true || !answer.to_string().contains("(unavailable)") {
+        return Err(format!("without a daemon the answer is {answer}").into());
+    }
+    if started.elapsed() > PROMISED {
+        return Err(format!("it took {} s to say that there is no daemon", started.elapsed().as_secs()).into());
+    }
+    Ok(())
+}
+
+/// Docker stops its containers before it ends, and they keep their files. Podman's are not its service's children: here they
+/// are killed with everything around them, as by a host that crashes, and to go on as if nothing was lost would be wrong.
+pub(crate) fn of_a_persistent_one(scene: &mut Scene) -> Result<()> {
+    let id = scene.run(&["create"])?.trim().to_owned();
+    scene.run(&["exec", &id, "--", "sh", "-c", "echo kept > file"])?;
+    scene.daemon.stop_for_now()?;
+    scene.daemon.start_again()?;
+    let listed = scene.run(&["ps"])?;
+    if !listed.contains("stopped") {
+        return Err(format!("it is not shown as stopped: {listed}").into());
+    }
+    scene.expect(&["exec", &id, "--", "cat", "file"], "kept\n")?;
+    scene.run(&["stop", &id]).map(drop)
 }

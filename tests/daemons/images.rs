@@ -30,6 +30,6 @@ fn fetched(scene: &mut Scene) -> Result<()> {
     let id = scene.run(&["create", "--image", &name])?;
     let said = scene.run(&["exec", id.trim(), "--", "/program"]);
     scene.run(&["stop", id.trim()])?;
-    scene.daemon.run(&["rmi", &name])?;
+    scene.remove_image(&name)?;
     if said? == "hello\n" { Ok(()) } else { Err("the image that was fetched does not run".into()) }
 }

@@ -1,9 +1,9 @@
 //! Images that bring a language along.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
+use sandpen_tests::daemon::Flavour;
 use sandpen_tests::{Result, images};
 use serde_json::json;
 
@@ -13,14 +13,23 @@ use crate::scene::Scene;
 pub(crate) fn by_label(scene: &mut Scene) -> Result<()> {
     let mut server = scene.server("runners")?;
     let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runners");
-    build(scene, &shipped.join("python"), "runner-python:test")?;
+    let [python, javascript, shout] = ["python", "javascript", "shout"].map(|language| here(scene, language));
+    build(scene, &shipped.join("python"), &python)?;
     let code = "import os, sys; print(6 * 7, os.getuid() == 0, sys.argv[1:], os.getcwd())";
     scene.expect(&["run", "python", code, "--", "a", "b c"], "42 False ['a', 'b c'] /workspace\n")?;
+    // By whichever of its names, its own entry point runs the code.
+    let written_out = match scene.daemon.flavour() {
+        Flavour::Docker => "docker.io/library/runner-python:test",
+        Flavour::Podman => "localhost/runner-python:test",
+    };
+    for name in ["runner-python:test", written_out] {
+        scene.expect(&["run", "python", "--image", name, "print(__file__)"], "<stdin>\n")?;
+    }
     let ran = server.good("run_code", &json!({"language": "python", "code": "print('served')"}))?;
     if ran["stdout"] != "served\n" {
         return Err(format!("an image that came while a server ran is not taken: {ran}").into());
     }
-    build(scene, &shipped.join("javascript"), "runner-javascript:test")?;
+    build(scene, &shipped.join("javascript"), &javascript)?;
     let ran =
         server.good("run_code", &json!({"language": "js", "code": "console.log([1, 2].map(x => 2 * x).join())"}))?;
     if ran["stdout"] != "2,4\n" {
@@ -31,18 +40,56 @@ pub(crate) fn by_label(scene: &mut Scene) -> Result<()> {
     let dockerfile = "ARG BASE\nFROM ${BASE}\nLABEL sandbox.runner=true sandbox.language=shout\n\
                       ENTRYPOINT [\"tr\", \"a-z\", \"A-Z\"]\n";
     std::fs::write(own.join("Dockerfile"), dockerfile)?;
-    build(scene, &own, "runner-shout:test")?;
+    build(scene, &own, &shout)?;
     scene.expect(&["run", "shout", "loud"], "LOUD")?;
+    let ran = server.good("run_code", &json!({"language": "shout", "code": "served"}))?;
+    let asked = server.request("tools/list", &json!({}))?;
+    let listed = server.answer(asked)?.to_string();
+    if ran["stdout"] != "SERVED" || !listed.contains("\"shout\"") {
+        return Err(format!("a language that came while a server ran is not taken: {ran}").into());
+    }
     // Whoever names an image means that image.
     scene.expect(&["run", "python", "--image", images::DEBIAN, "print(__file__[:11])"], "/workspace/\n")?;
     // It has sandboxes made ahead, which hold the images.
     server.close();
     server.end_within(Duration::from_secs(30))?;
-    scene.settles_to(&BTreeSet::new(), Duration::from_secs(30))?;
-    for name in ["runner-python:test", "runner-javascript:test", "runner-shout:test"] {
-        scene.daemon.run(&["rmi", name])?;
+    for name in [&python, &javascript, &shout] {
+        scene.remove_image(name)?;
     }
     Ok(())
+}
+
+/// Whoever may ask for it has it fetched, and its labels are not believed for that. The operator's word is.
+pub(crate) fn from_a_registry(scene: &mut Scene) -> Result<()> {
+    let own = scene.path().join("fetched");
+    std::fs::create_dir_all(&own)?;
+    let dockerfile = "ARG BASE\nFROM ${BASE}\nLABEL sandbox.runner=true sandbox.language=bash\n\
+                      ENTRYPOINT [\"echo\", \"taken\"]\n";
+    std::fs::write(own.join("Dockerfile"), dockerfile)?;
+    let name = format!("{}/fetched:1", scene.registry.host);
+    build(scene, &own, &name)?;
+    scene.daemon.run(&["push", "--quiet", &name])?;
+    scene.daemon.run(&["rmi", &name])?;
+    let id = scene.run(&["create", "--image", &name])?;
+    scene.run(&["stop", id.trim()])?;
+    // The image that Bash has otherwise is in a registry that is not reached.
+    let plain = scene.ran(&["run", "--pull", "never", "bash", "echo plain"])?;
+    let found = scene.run(&["doctor", "--json"]);
+    let pattern = format!("{}/*", scene.registry.host);
+    let named = scene.expect(&["run", "--runner-image", &pattern, "bash", "echo plain"], "taken\n");
+    let mine = here(scene, "mine");
+    scene.daemon.run(&["tag", &name, &mine])?;
+    let tagged = scene.expect(&["run", "bash", "echo plain"], "taken\n");
+    for name in [&name, &mine] {
+        scene.remove_image(name)?;
+    }
+    if plain.status.code() != Some(125) || !plain.stderr.contains("library/bash") {
+        return Err(plain.told("a language without an image"));
+    }
+    named?;
+    tagged?;
+    let (found, reason) = (found?, format!("{name} is no runner: it is from a registry"));
+    if found.contains(&reason) { Ok(()) } else { Err(format!("the doctor found {found}").into()) }
 }
 
 /// A label alone, without what it promises, is no runner, and no trouble for those that are.
@@ -51,10 +98,26 @@ pub(crate) fn of_others(scene: &mut Scene) -> Result<()> {
     std::fs::create_dir_all(&own)?;
     let dockerfile = "ARG BASE\nFROM ${BASE}\nLABEL sandbox.runner=true\nENTRYPOINT [\"cat\"]\n";
     std::fs::write(own.join("Dockerfile"), dockerfile)?;
-    build(scene, &own, "others:test")?;
+    let others = here(scene, "others");
+    build(scene, &own, &others)?;
     let ran = scene.expect(&["run", "bash", "--image", images::DEBIAN, "echo plain"], "plain\n");
-    scene.daemon.run(&["rmi", "others:test"])?;
-    ran
+    let found = scene.run(&["doctor", "--json"]);
+    scene.remove_image(&others)?;
+    ran?;
+    let found = found?;
+    if found.contains("runner-others:test is no runner") {
+        Ok(())
+    } else {
+        Err(format!("the doctor found {found}").into())
+    }
+}
+
+/// A name that means an image of this host. Docker's client, which asks Podman here, would write out another.
+fn here(scene: &Scene, language: &str) -> String {
+    match scene.daemon.flavour() {
+        Flavour::Docker => format!("runner-{language}:test"),
+        Flavour::Podman => format!("localhost/runner-{language}:test"),
+    }
 }
 
 fn build(scene: &Scene, context: &Path, name: &str) -> Result<()> {

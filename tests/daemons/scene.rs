@@ -6,18 +6,27 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use sandpen_tests::daemon::{Daemon, Flavour};
+use sandpen_tests::daemon::{Daemon, Flavour, Holdings};
 use sandpen_tests::program::{Ran, built, run};
 use sandpen_tests::registry::Registry;
 use sandpen_tests::wire::Wire;
 use sandpen_tests::{Result, images};
 use tempfile::TempDir;
 
-const LIMIT: Duration = Duration::from_secs(180);
+use crate::certificates::Encrypted;
+use crate::gate::Gate;
+
+pub(crate) const LIMIT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Scene {
     pub daemon: Daemon,
     pub registry: Registry,
+    /// The same registry, where it can be made to wait.
+    pub gate: Gate,
+    /// A registry that wants a login.
+    pub closed: Registry,
+    /// Where the daemon speaks TLS; Docker's alone does.
+    pub encrypted: Option<Encrypted>,
     program: PathBuf,
     directory: TempDir,
 }
@@ -27,13 +36,24 @@ impl Scene {
         let directory = tempfile::Builder::new().prefix("sandpen-daemons-").tempdir()?;
         fs::create_dir(directory.path().join("home"))?;
         let registry = Registry::start()?;
-        let daemon = Daemon::start_with_registries(flavour, &[&registry.host])?;
+        let gate = Gate::before(&registry.host)?;
+        let closed = Registry::start_closed()?;
+        let encrypted = match flavour {
+            Flavour::Docker => Some(Encrypted::prepare(directory.path())?),
+            Flavour::Podman => None,
+        };
+        let more = encrypted.as_ref().map(Encrypted::command_line).unwrap_or_default();
+        let daemon = Daemon::start_with(flavour, &[&registry.host, &gate.host, &closed.host], more)?;
         images::load(&daemon)?;
-        Ok(Self { daemon, registry, program: built("sandpen")?, directory })
+        Ok(Self { daemon, registry, gate, closed, encrypted, program: built("sandpen")?, directory })
     }
 
     pub fn end(self) -> Vec<String> {
         self.daemon.end()
+    }
+
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     pub fn path(&self) -> &Path {
@@ -57,7 +77,20 @@ impl Scene {
     }
 
     pub fn ran(&self, arguments: &[&str]) -> Result<Ran> {
-        run(&mut self.command("state", arguments), self.path(), LIMIT)
+        self.ran_with(&[], arguments)
+    }
+
+    /// With these variables besides; one without a value is not set.
+    pub fn ran_with(&self, variables: &[(&str, &str)], arguments: &[&str]) -> Result<Ran> {
+        let mut command = self.command("state", arguments);
+        for (name, value) in variables {
+            if value.is_empty() {
+                command.env_remove(name)
+            } else {
+                command.env(name, value)
+            };
+        }
+        run(&mut command, self.path(), LIMIT)
     }
 
     /// What it prints when it succeeds.
@@ -82,6 +115,16 @@ impl Scene {
     pub fn containers(&self) -> Result<BTreeSet<String>> {
         let listed = self.daemon.run(&["ps", "--all", "--quiet", "--no-trunc"])?;
         Ok(listed.lines().map(|line| line.trim().to_owned()).collect())
+    }
+
+    pub fn holdings(&self) -> Result<Holdings> {
+        Holdings::of(|arguments| self.daemon.run(arguments))
+    }
+
+    /// Remove an image once nothing holds it: a command ends before the daemon has removed its container.
+    pub fn remove_image(&self, name: &str) -> Result<()> {
+        self.settles_to(&BTreeSet::new(), Duration::from_secs(60))?;
+        self.daemon.run(&["rmi", name]).map(drop)
     }
 
     /// Waits until the daemon has these and no others.

@@ -30,6 +30,8 @@ pub(crate) fn all_of_the_repository(stage: &Stage) -> Result<()> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().ok_or("the tests lie nowhere")?;
     let mut found = Vec::new();
     search(top, &mut found)?;
+    // The product's own has a context that is made for it; the tests of daemons build and run it.
+    found.retain(|directory| directory != top);
     found.sort();
     if found.len() < 8 {
         return Err(format!("only {} Dockerfiles were found", found.len()).into());

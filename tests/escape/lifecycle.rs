@@ -55,6 +55,10 @@ impl Check for Killed {
         vec![Control::Instrument]
     }
 
+    fn embedded_only(&self) -> Option<&'static str> {
+        Some("there is no launcher; the program `daemons` kills servers that have sandboxes at a daemon")
+    }
+
     async fn run(&self, _lab: &Lab) -> Result<Finding> {
         use Victims::{Launcher, Server, ServerAndLauncher};
         kills(&[Server, ServerAndLauncher, Launcher, Server, ServerAndLauncher, Server], "2 s after").await
@@ -82,6 +86,10 @@ impl Check for Restarted {
         vec![Control::Instrument]
     }
 
+    fn embedded_only(&self) -> Option<&'static str> {
+        Some("there is no launcher; the program `daemons` kills servers that have sandboxes at a daemon")
+    }
+
     async fn run(&self, _lab: &Lab) -> Result<Finding> {
         use Victims::{Server, ServerAndLauncher};
         kills(&[ServerAndLauncher, Server, ServerAndLauncher, ServerAndLauncher], "after the restart").await
@@ -107,6 +115,10 @@ impl Check for Crashed {
 
     fn controls(&self) -> Vec<Control> {
         vec![Control::Instrument]
+    }
+
+    fn embedded_only(&self) -> Option<&'static str> {
+        Some("there is no launcher; the program `daemons` kills servers that have sandboxes at a daemon")
     }
 
     async fn run(&self, _lab: &Lab) -> Result<Finding> {

@@ -1,9 +1,9 @@
 //! The server as a deputy: links that sandboxed code planted, and files that mean privilege.
 
 use async_trait::async_trait;
-use sandbox::{ByteRange, Image, Layer, ListOptions, Owner, SandboxSpec, WriteOptions};
+use sandbox::{ByteRange, Layer, ListOptions, Owner, SandboxSpec, WriteOptions};
 use sandpen_tests::check::{About, Check, Control, Finding};
-use sandpen_tests::lab::{Lab, Ran, Sandbox, guest, probe_bytes, probe_on_host, readable, root_tree};
+use sandpen_tests::lab::{Lab, Ran, Sandbox, guest, is_on_daemon, probe_bytes, probe_on_host, readable, root_tree};
 use sandpen_tests::probe::Findings;
 use sandpen_tests::{Result, is_root, mounts};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -54,12 +54,29 @@ impl Check for ReadsThroughLinks {
     }
 
     fn controls(&self) -> Vec<Control> {
-        vec![Control::Without(&[Layer::PivotedRoot])]
+        if is_on_daemon() { vec![Control::Instrument] } else { vec![Control::Without(&[Layer::PivotedRoot])] }
     }
 
     async fn run(&self, lab: &Lab) -> Result<Finding> {
         let canary = CanaryDirectory::new()?;
         let sandbox = with_links(lab, &canary).await?;
+        let breaches = Self::look(sandbox, &canary).await?;
+        Ok(Finding::from_breaches(&breaches, format!("{} links, 4 operations each", LINKS.len())))
+    }
+
+    /// Where the links lead to a file after all: the canary has a double inside, at the same path.
+    async fn instrument(&self, lab: &Lab) -> Result<Finding> {
+        let canary = CanaryDirectory::new()?;
+        let sandbox = with_links(lab, &canary).await?;
+        sandbox.files().make_directory(&guest(&canary.path().to_string_lossy())?).await?;
+        sandbox.write(&canary.file.to_string_lossy(), canary.secret.as_bytes(), 0o644).await?;
+        Ok(Finding::from_breaches(&Self::look(sandbox, &canary).await?, "not seen"))
+    }
+}
+
+impl ReadsThroughLinks {
+    /// What every reading operation shows of the canary.
+    async fn look(sandbox: Sandbox, canary: &CanaryDirectory) -> Result<Vec<String>> {
         let files = sandbox.files();
         let everything = ListOptions { recursive: true, max_entries: 10_000 };
         let mut breaches = Vec::new();
@@ -90,7 +107,7 @@ impl Check for ReadsThroughLinks {
         }
         sandbox.end().await?;
         breaches.extend(canary.changes()?);
-        Ok(Finding::from_breaches(&breaches, format!("{} links, 4 operations each", LINKS.len())))
+        Ok(breaches)
     }
 }
 
@@ -261,6 +278,10 @@ impl Check for SetId {
         let held = sandbox.hold(0, 0).await?;
         for mount in mounts::of(&held.process.pid.to_string()) {
             let device = mount.kind == "devpts" || (mount.kind == "devtmpfs" && mount.root != "/");
+            // A daemon mounts the image as it is; what programs can write to is ours to say.
+            if is_on_daemon() && !["/tmp", "/home/sandbox", "/workspace", "/dev/shm", "/run"].contains(&&*mount.point) {
+                continue;
+            }
             for option in ["nosuid", "nodev"] {
                 let must_work_as_device = device && option == "nodev";
                 if !mount.has(option) && !must_work_as_device {
@@ -273,7 +294,7 @@ impl Check for SetId {
 
         let tree = root_tree(&probe)?;
         readable(&tree.path().join("bin/probe"), 0o6755)?;
-        let spec = SandboxSpec { image: Image::Directory(tree.path().to_owned()), ..SandboxSpec::new(Owner::local()) };
+        let spec = SandboxSpec { image: lab.image(&tree)?, ..SandboxSpec::new(Owner::local()) };
         let sandbox = lab.bare_sandbox_of(spec).await?;
         let from_image = sandbox.run_program("/bin/probe", &["ids"], "").await?.complete()?;
         breaches.extend(Self::judge("image", &from_image));

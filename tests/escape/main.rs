@@ -1,6 +1,7 @@
 //! The escape table: every wall of a sandbox, tried from inside and judged from the host.
 //!
-//! `README.md` lists the checks. Arguments pick some of them: `cargo test … --test escape -- FS-01 PN`.
+//! `README.md` lists the checks. Arguments pick some of them: `cargo test … --test escape -- FS-01 PN`. The environment says
+//! whose sandboxes they are about: `sandpen_tests::daemon::Given`.
 
 mod backend;
 mod canary;
@@ -19,9 +20,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use sandbox::Engine;
 use sandpen_tests::census::{Census, adopt_orphans, reap};
-use sandpen_tests::check::{Check, judge, shortened};
+use sandpen_tests::check::{Check, builder_cannot, judge, shortened};
+use sandpen_tests::daemon::{Given, engine_name};
 use sandpen_tests::lab::{Lab, missing};
 use sandpen_tests::table::{Table, Verdict};
 use sandpen_tests::{Result, is_root};
@@ -69,9 +70,11 @@ async fn run() -> Result<ExitCode> {
     let is_wanted = |check: &&&dyn Check| wanted.is_empty() || wanted.iter().any(|id| check.about().id.starts_with(id));
     adopt_orphans()?;
     let lab = Lab::start(&[]).await?;
-    let mut table = Table::titled(&format!("escape checks, engine native, {}", machine()));
+    let daemon = Given::of_environment()?;
+    let engine = engine_name()?;
+    let mut table = Table::titled(&format!("escape checks, engine {engine}, {}", machine()));
     for layer in missing() {
-        table.add(layer.as_str(), Verdict::Skip, "this host cannot build it", Duration::ZERO);
+        table.add(layer.as_str(), Verdict::Skip, &format!("{} it", builder_cannot()), Duration::ZERO);
     }
     // Once to prepare the host image, which stays.
     lab.sandbox().await?.end().await?;
@@ -85,7 +88,10 @@ async fn run() -> Result<ExitCode> {
     for left in lab.engine.list().await? {
         lab.engine.destroy(&left.id).await?;
     }
-    let leaks = leaks_of(&lab, &before).await;
+    let leaks = match daemon {
+        None => leaks_of(&lab, &before).await,
+        Some(daemon) => daemon.leftovers()?,
+    };
     let verdict = if leaks.is_empty() { Verdict::Pass } else { Verdict::Fail };
     table.add("nothing left", verdict, &shortened(&leaks), Duration::ZERO);
     Ok(table.finish())

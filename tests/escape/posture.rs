@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use sandpen_tests::processes::{NAMESPACES, Process, own_namespaces};
+use sandpen_tests::lab::is_on_daemon;
+use sandpen_tests::processes::{NAMESPACES, Process, keeper, own_namespaces};
 use sandpen_tests::{cgroups, mounts};
 
 /// One process or thread, with what depends on the machine replaced by words.
@@ -12,7 +13,7 @@ pub struct Posture(pub BTreeMap<String, String>);
 const STATUS: &[&str] =
     &["Umask", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Seccomp_filters"];
 
-/// Limits that the engine sets; the others are the host's.
+/// Limits that the engine sets; the others are the host's. On a daemon those are the first two.
 const LIMITS: &[&str] = &[
     "Max core file size",
     "Max open files",
@@ -34,16 +35,21 @@ impl Posture {
             fields.insert((*field).to_owned(), process.status(field));
         }
         let own = own_namespaces();
+        // The daemon of the tests has some of its own, and calls those the host's.
+        let keeper = keeper(process);
         for kind in NAMESPACES {
-            let whose = match process.namespace(kind) {
+            let namespace = process.namespace(kind);
+            let keepers = keeper.as_ref().and_then(|keeper| keeper.namespace(kind));
+            let whose = match &namespace {
                 None => "unreadable",
-                Some(namespace) if own.get(kind) == Some(&namespace) => "the host's",
+                Some(_) if own.get(kind) == namespace.as_ref() || keepers == namespace => "the host's",
                 Some(_) => "its own",
             };
             fields.insert(format!("namespace {kind}"), whose.to_owned());
         }
         let limits = process.text("limits");
-        for name in LIMITS {
+        let own = if is_on_daemon() { &LIMITS[..2] } else { LIMITS };
+        for name in own {
             let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
             let words: Vec<&str> = line.split_whitespace().take(2).collect();
             fields.insert((*name).to_owned(), words.join(" "));
@@ -75,16 +81,27 @@ impl Posture {
                 descriptors.split(' ').map(|one| one.split_once('=').map_or(one, |(_, kind)| kind)).collect();
             *descriptors = kinds.into_iter().collect::<Vec<_>>().join(" ");
         }
+        if is_on_daemon() {
+            // Bridges have those that the daemon's operator has set up.
+            self.0.retain(|field, _| !field.starts_with("Max "));
+        }
         self
     }
 
     /// Mounts belong to the namespace, not to one process, so they are told once.
     pub fn mounts(process: &Process) -> Self {
         let mut fields = BTreeMap::new();
-        let mut masks = BTreeSet::new();
+        let (mut masks, mut groups) = (BTreeSet::new(), BTreeSet::new());
         for mount in mounts::of(&process.pid.to_string()) {
             let device = mount.kind == "devtmpfs" && mount.root != "/";
-            let kind = if device { "device" } else { &mount.kind };
+            let is_of_the_daemon = is_on_daemon() && (mount.point.starts_with("/etc/") || mount.point == "/.sandpen");
+            let kind = match mount.kind.as_str() {
+                _ if device => "device",
+                // Whatever the daemon's directory lies on.
+                _ if is_of_the_daemon => "file",
+                "cgroup2" => "cgroup",
+                kind => kind,
+            };
             let atime = ["relatime", "noatime", "strictatime"];
             let mut options: Vec<&str> =
                 mount.options.iter().map(String::as_str).filter(|option| !atime.contains(option)).collect();
@@ -96,11 +113,17 @@ impl Posture {
             // Which files of the kernel there are to hide depends on how it was built.
             if mount.point.starts_with("/proc/") && mount.point != "/proc/sys" {
                 masks.insert(shown);
+            } else if mount.point.starts_with("/sys/fs/cgroup") {
+                // One for each controller, or one for all, in a directory of root's.
+                groups.extend((kind == "cgroup").then_some(shown));
             } else {
                 fields.insert(format!("mount {}", mount.point), shown);
             }
         }
         fields.insert("masks below /proc".to_owned(), masks.into_iter().collect::<Vec<_>>().join(" and "));
+        if !groups.is_empty() {
+            fields.insert("control groups".to_owned(), groups.into_iter().collect::<Vec<_>>().join(" and "));
+        }
         Self(fields)
     }
 

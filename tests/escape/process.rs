@@ -7,11 +7,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sandbox::{Layer, TerminalSize};
 use sandpen_tests::check::{About, Check, Control, Finding};
-use sandpen_tests::lab::{Lab, Sandbox, missing};
+use sandpen_tests::daemon::{Flavour, Given};
+use sandpen_tests::lab::{Lab, Sandbox, is_on_daemon, missing};
 use sandpen_tests::probe::Findings;
 use sandpen_tests::processes::{NAMESPACES, Process, companions};
 use sandpen_tests::{Result, is_root};
 use tempfile::TempDir;
+use tokio::sync::OnceCell;
 
 use crate::posture::{IdMap, Posture};
 
@@ -27,6 +29,8 @@ pub const CHECKS: &[&dyn Check] = &[
 
 const GOLDEN_ROOT: &str = include_str!("golden/posture.txt");
 const GOLDEN_ORDINARY: &str = include_str!("golden/posture-ordinary-user.txt");
+const GOLDEN_DOCKER: &str = include_str!("golden/posture-docker.txt");
+const GOLDEN_PODMAN: &str = include_str!("golden/posture-podman.txt");
 
 /// Compares how every process of a sandbox stands with the record in the repository.
 struct PostureIsGolden;
@@ -66,6 +70,22 @@ impl PostureIsGolden {
         chained.release().await?;
         sandbox.end().await?;
         Ok(text)
+    }
+
+    /// A container of the client's is no sandbox, so only that counts in which one with all walls stands like a sandbox.
+    async fn compare_unwalled(daemon: Given, golden: &str, found: &str) -> Result<Finding> {
+        static WHOLE: OnceCell<String> = OnceCell::const_new();
+        let whole = WHOLE.get_or_try_init(|| async {
+            let lab = Lab::with_walls_of_the_daemon(daemon).await?;
+            Self::record(&lab, lab.sandbox().await?).await
+        });
+        let whole = whole.await?;
+        let is_in = |text: &str, line: &str| text.lines().any(|other| other == line);
+        let lost = golden.lines().filter(|line| is_in(whole, line) && !is_in(found, line));
+        let extra = found.lines().filter(|line| line.starts_with("sandbox: mount") && !is_in(whole, line));
+        let breaches: Vec<String> =
+            lost.map(|line| format!("not: {line}")).chain(extra.map(|line| format!("but: {line}"))).collect();
+        Ok(Finding::from_breaches(&breaches, "as with all walls"))
     }
 }
 
@@ -134,7 +154,7 @@ impl Check for PostureIsGolden {
     async fn run(&self, lab: &Lab) -> Result<Finding> {
         let tree = lab.small_tree()?;
         let found = Self::record(lab, lab.small_sandbox(&tree).await?).await?;
-        let name = if is_root() { "posture.txt" } else { "posture-ordinary-user.txt" };
+        let (name, golden) = golden()?;
         if std::env::var_os("SANDPEN_TEST_BLESS").is_some() && lab.without.is_empty() {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("escape/golden").join(name);
             if std::fs::write(path, &found).is_err() {
@@ -142,12 +162,21 @@ impl Check for PostureIsGolden {
             }
             return Ok(Finding::Skip("the record was written, run again".to_owned()));
         }
-        Ok(compare_with(golden(), &found))
+        match Given::of_environment()? {
+            Some(daemon) if !lab.without.is_empty() => Self::compare_unwalled(daemon, golden, &found).await,
+            Some(_) | None => Ok(compare_with(golden, &found)),
+        }
     }
 }
 
-fn golden() -> &'static str {
-    if is_root() { GOLDEN_ROOT } else { GOLDEN_ORDINARY }
+/// The record of this engine, and what it is called.
+fn golden() -> Result<(&'static str, &'static str)> {
+    Ok(match Given::of_environment()?.map(|daemon| daemon.flavour) {
+        Some(Flavour::Docker) => ("posture-docker.txt", GOLDEN_DOCKER),
+        Some(Flavour::Podman) => ("posture-podman.txt", GOLDEN_PODMAN),
+        None if is_root() => ("posture.txt", GOLDEN_ROOT),
+        None => ("posture-ordinary-user.txt", GOLDEN_ORDINARY),
+    })
 }
 
 fn compare_with(golden: &str, found: &str) -> Finding {
@@ -200,14 +229,18 @@ impl Check for SpareIsGolden {
         let lab = Lab::with_spares(&[], 2).await?;
         let tree = lab.small_tree()?;
         let found = PostureIsGolden::record(&lab, Self::spare(&lab, &tree).await?).await?;
-        Ok(compare_with(golden(), &found))
+        Ok(compare_with(golden()?.1, &found))
     }
 
     async fn instrument(&self, _lab: &Lab) -> Result<Finding> {
+        if is_on_daemon() {
+            // Without a wall there is nobody who would make one ahead.
+            return PostureIsGolden.run(&Lab::start(&[Layer::NoNewPrivileges]).await?).await;
+        }
         let lab = Lab::with_spares(&[Layer::NoNewPrivileges], 2).await?;
         let tree = lab.small_tree()?;
         let found = PostureIsGolden::record(&lab, Self::spare(&lab, &tree).await?).await?;
-        Ok(compare_with(golden(), &found))
+        Ok(compare_with(golden()?.1, &found))
     }
 }
 

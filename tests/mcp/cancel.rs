@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use sandpen_tests::daemon::Given;
 use sandpen_tests::random::Random;
 use sandpen_tests::{Result, number_from, processes};
 use serde_json::{Value, json};
@@ -10,14 +11,12 @@ use serde_json::{Value, json};
 use sandpen_tests::wire::Wire;
 
 const AT_ONCE: usize = 8;
-/// Long enough for the slowest start, on most rounds.
-const LONGEST: Duration = Duration::from_millis(80);
 /// Far longer than the end of a run takes.
 const GONE_WITHIN: Duration = Duration::from_secs(20);
 
 pub fn at_random_moments() -> Result<()> {
     let mut random = Random::announced();
-    let count = number_from("SANDPEN_TEST_CANCELS", 1000);
+    let (count, longest) = extent()?;
     // A time to sleep that no other process on this machine has in its arguments.
     let mark = format!("600.{:09}", random.below(1_000_000_000));
     let mut wire = Wire::start()?;
@@ -33,7 +32,7 @@ pub fn at_random_moments() -> Result<()> {
         let (tool, arguments) = sleeper(&mut random, &mark, &sandbox);
         let id = wire.call(tool, &arguments)?;
         // Some are cancelled before the server can have read them to their end.
-        let delay = if random.below(8) == 0 { Duration::ZERO } else { random.duration_below(LONGEST) };
+        let delay = if random.below(8) == 0 { Duration::ZERO } else { random.duration_below(longest) };
         running.push_back((Instant::now() + delay, id));
     }
     for (due, id) in running {
@@ -50,6 +49,15 @@ pub fn at_random_moments() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// How often, and how late at the latest: long enough for the slowest start, on most rounds. A daemon takes longer for it.
+fn extent() -> Result<(u64, Duration)> {
+    let (count, longest) = match Given::of_environment()? {
+        None => (1000, Duration::from_millis(80)),
+        Some(_) => (200, Duration::from_millis(1500)),
+    };
+    Ok((number_from("SANDPEN_TEST_CANCELS", count), longest))
 }
 
 /// A run that would go on for ten minutes, in a fresh sandbox or in the one that stays.
@@ -94,7 +102,7 @@ fn only_ours_is_left(wire: &mut Wire, sandbox: &Value) -> Result<()> {
             return Ok(());
         }
         if started.elapsed() > GONE_WITHIN {
-            return Err(format!("sandboxes of cancelled runs are left: {listed}").into());
+            return Err(format!("instead of {sandbox} alone there is {listed}; the log:\n{}", wire.log()).into());
         }
         wire.listen(Duration::from_millis(100))?;
     }

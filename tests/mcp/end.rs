@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use sandpen_tests::daemon::Given;
 use sandpen_tests::random::Random;
 use sandpen_tests::{Result, cgroups, processes};
 use serde_json::json;
@@ -11,6 +12,8 @@ use sandpen_tests::wire::{PATIENCE, Wire};
 
 /// What is promised.
 const LIMIT: Duration = Duration::from_secs(5);
+/// One that was asked for, and one for each run that has none.
+const SANDBOXES: usize = 5;
 
 pub fn stdin_closed_in_the_middle() -> Result<()> {
     let mut random = Random::announced();
@@ -30,7 +33,16 @@ pub fn stdin_closed_in_the_middle() -> Result<()> {
         }
         wire.listen(Duration::from_millis(20))?;
     }
-    let below = wire.descendants();
+    let mut below = wire.descendants();
+    // A daemon's sandboxes are not below the server.
+    below.extend(processes::marked(&mark));
+    let daemon = Given::of_environment()?;
+    if let Some(daemon) = &daemon {
+        let there = daemon.containers_of(&wire.state())?.len();
+        if there < SANDBOXES {
+            return Err(format!("the daemon knows of {there} sandboxes of {SANDBOXES}").into());
+        }
+    }
     wire.close();
     let status = wire.end_within(LIMIT)?;
     if !status.success() {
@@ -43,7 +55,10 @@ pub fn stdin_closed_in_the_middle() -> Result<()> {
     let id = sandbox.as_str().unwrap_or_default();
     let groups = cgroups::marked(id);
     let files = files_below(&wire.state()).into_iter().filter(|path| path.to_string_lossy().contains(id));
-    let left: Vec<PathBuf> = groups.into_iter().chain(files).collect();
+    let mut left: Vec<String> = groups.into_iter().chain(files).map(|path| path.display().to_string()).collect();
+    if let Some(daemon) = &daemon {
+        left.extend(daemon.containers_of(&wire.state())?);
+    }
     if left.is_empty() { Ok(()) } else { Err(format!("something is left of a sandbox: {left:?}").into()) }
 }
 

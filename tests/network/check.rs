@@ -16,7 +16,7 @@ use crate::scene::{Scene, Weakness};
 pub enum Control {
     /// The same check with a gateway that has forgotten these rules.
     Forgetting(&'static [Rule]),
-    /// The same check in a sandbox without these walls.
+    /// The same check in a sandbox without these walls; where somebody else builds them, the instrument.
     Without(&'static [Layer]),
     /// The same probe and the same judgement where nothing protects.
     Instrument,
@@ -40,7 +40,7 @@ pub trait Check: Sync {
 
     async fn run(&self, scene: &Scene) -> Result<Finding>;
 
-    /// For [`Control::Instrument`].
+    /// For [`Control::Instrument`], and for walls that cannot be left out.
     async fn instrument(&self, _scene: &Scene) -> Result<Finding> {
         Err("this check has no instrument".into())
     }
@@ -65,7 +65,7 @@ async fn verdict(check: &dyn Check, scene: &Scene) -> (Verdict, String) {
     };
     for control in check.controls() {
         let name = format!("{control:?}");
-        let found = match control.weakness() {
+        let found = match control.weakness().filter(|weakness| scene.can_be(weakness)) {
             None => bounded(check.instrument(scene)).await,
             Some(weakness) => weakened(check, scene, &weakness).await,
         };

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use sandpen_tests::Result;
+use sandpen_tests::daemon::engine_name;
 use sandpen_tests::table::{Table, Verdict};
 
 use crate::check::{Check, judge};
@@ -24,7 +25,7 @@ pub async fn run(arguments: &[String]) -> Result<ExitCode> {
     let [directory, wanted @ ..] = arguments else { return Err("no directory is given".into()) };
     let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|begin| name.starts_with(begin.as_str()));
     let scene = Scene::start(Path::new(directory)).await?;
-    let mut table = Table::titled("network checks, engine native");
+    let mut table = Table::titled(&format!("network checks, engine {}", engine_name()?));
     let started = Instant::now();
     match stands(&scene) {
         Ok(()) => table.add("the world stands", Verdict::Pass, "every place is in the host's reach", started.elapsed()),

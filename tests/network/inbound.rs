@@ -1,6 +1,8 @@
 //! The other direction: who gets into a sandbox, and who can sit where its gateway sits.
 
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -36,6 +38,10 @@ impl Check for Visitors {
         vec![Control::Without(&[Layer::NetworkNamespace])]
     }
 
+    async fn instrument(&self, scene: &Scene) -> Result<Finding> {
+        visited_on_host(scene).await
+    }
+
     async fn run(&self, scene: &Scene) -> Result<Finding> {
         let networks: &[&str] = match scene.has(Layer::NetworkNamespace) {
             true => &["none", "internet", "public.example.com"],
@@ -61,6 +67,28 @@ impl Check for Visitors {
         scene.oracle.visits()?;
         Ok(Finding::from_breaches(&breaches, "no visitor came"))
     }
+}
+
+/// A listener with nothing around it.
+async fn visited_on_host(scene: &Scene) -> Result<Finding> {
+    let place = tempfile::tempdir()?;
+    let mut command = Command::new(sandpen_tests::lab::probe_on_host(place.path())?);
+    command.args(["visitors", &PORT.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut listening = command.spawn()?;
+    let mut lines = BufReader::new(listening.stdout.take().ok_or("no output")?).lines();
+    let ready = lines.next().ok_or("it says nothing")??;
+    if ready != "listening\tok" {
+        return Err(format!("the listener does not stand: {ready}").into());
+    }
+    let guest = scene.sandbox("none").await?;
+    knock(scene, &guest).await?;
+    guest.end().await?;
+    drop(listening.stdin.take());
+    let said = lines.collect::<std::io::Result<Vec<String>>>()?;
+    listening.wait()?;
+    scene.oracle.visits()?;
+    let visitors = said.iter().filter(|line| line.starts_with("visitors\t") && *line != "visitors\t0");
+    Ok(Finding::from_breaches(&visitors.cloned().collect::<Vec<_>>(), "no visitor came"))
 }
 
 async fn knock(scene: &Scene, guest: &Sandbox) -> Result<()> {

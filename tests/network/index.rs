@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use sandpen_tests::Result;
 use sandpen_tests::table::{Table, Verdict};
 
-use crate::product::{Product, is_installed};
+use crate::backend::is_installed;
+use crate::product::Product;
 
 pub const ARGUMENT: &str = "--be-this-machine";
 

@@ -2,8 +2,9 @@
 //!
 //! `README.md` lists the checks. Arguments pick some of them: `cargo test … --test network -- NW-04`. The process that
 //! begins is the outside and must be root; the checks run in another that lives as the host, as root or as the user that
-//! `SANDPEN_TEST_USER` names.
+//! `SANDPEN_TEST_USER` names. `backend` says whose sandboxes they are.
 
+mod backend;
 mod check;
 mod greeting;
 mod host;
@@ -38,7 +39,13 @@ fn main() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Some(_) | None => runtime.block_on(async {
-            let in_our_world = stand::as_host(&world::World::start()?, &arguments)?;
+            let world = world::World::start()?;
+            if let Some(daemon) = backend::daemon()? {
+                backend::load_image(&daemon, &world.directory.path().join("certificates"))?;
+                return stand::as_host(&world, &arguments);
+            }
+            let in_our_world = stand::as_host(&world, &arguments)?;
+            drop(world);
             let in_the_world = stand::on_this_machine(&arguments)?;
             Ok(if in_our_world == ExitCode::SUCCESS { in_the_world } else { in_our_world })
         }),

@@ -6,9 +6,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use sandpen_tests::daemon::Given;
 use sandpen_tests::program::{Ran, built, run};
 use sandpen_tests::{Result, Trouble};
 use tempfile::TempDir;
+
+use crate::backend::{self, IMAGE};
 
 /// On a busy machine, with a cold state directory.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -17,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub struct Product {
     program: PathBuf,
     pub place: TempDir,
+    daemon: Option<Given>,
 }
 
 impl Product {
@@ -25,7 +29,8 @@ impl Product {
             Some(path) => PathBuf::from(path),
             None => built("sandpen")?,
         };
-        Ok(Self { program, place: tempfile::Builder::new().prefix("sandpen-product-").tempdir()? })
+        let place = tempfile::Builder::new().prefix("sandpen-product-").tempdir()?;
+        Ok(Self { program, place, daemon: backend::daemon()? })
     }
 
     pub fn state(&self) -> PathBuf {
@@ -40,6 +45,9 @@ impl Product {
         if let Ok(missing) = std::env::var("SANDPEN_TEST_ALLOW_MISSING") {
             command.env("SANDPEN_ALLOW_MISSING", missing);
         }
+        if let Some(daemon) = &self.daemon {
+            command.envs(daemon.variables());
+        }
         command
     }
 
@@ -52,6 +60,8 @@ impl Product {
         let arguments: Vec<&str> = ["run", "bash", script, "--network", network, "--timeout", "60s"]
             .into_iter()
             .chain(more.iter().copied())
+            // A daemon would look for the image that is published for the language.
+            .chain(self.daemon.iter().flat_map(|_| ["--image", IMAGE]))
             .collect();
         self.run(&arguments)
     }
@@ -68,9 +78,4 @@ impl Product {
         }
         Err(Trouble(format!("the secret is not kept: {}", std::fs::read_to_string(log)?)))
     }
-}
-
-/// Whether a program is found where sandboxes look for theirs.
-pub fn is_installed(program: &str) -> bool {
-    ["/usr/local/bin", "/usr/bin", "/bin"].iter().any(|place| PathBuf::from(place).join(program).is_file())
 }

@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 
 use egress::{GatewaySettings, Rule};
 use sandbox::{Layer, Network, Owner, SandboxSpec};
-use sandpen_tests::lab::{Lab, Sandbox};
+use sandpen_tests::lab::Sandbox;
 use sandpen_tests::probe::Findings;
 use sandpen_tests::{Result, Trouble};
 
+use crate::backend::Lab;
 use crate::world::oracle::Oracle;
 use crate::world::places::{self, Kind};
 use crate::world::visits::{Visit, VisitKind};
@@ -38,7 +39,7 @@ impl Scene {
 
     async fn with(directory: &Path, weakness: &Weakness, settings: GatewaySettings) -> Result<Self> {
         let settings = GatewaySettings { without: weakness.rules.clone(), ..settings };
-        let lab = Lab::with_gateway(&weakness.layers, settings).await?;
+        let lab = Lab::start(&weakness.layers, settings).await?;
         let scene =
             Self { oracle: Oracle::of(directory), directory: directory.to_owned(), lab, weakness: weakness.clone() };
         // What came before is nobody's finding.
@@ -100,6 +101,11 @@ impl Scene {
             return Err(Trouble(format!("the probe ended with {}", output.status)));
         }
         Ok(Findings::parse(&String::from_utf8_lossy(&output.stdout)))
+    }
+
+    /// Whether this engine can be without that.
+    pub fn can_be(&self, weakness: &Weakness) -> bool {
+        weakness.layers.is_empty() || self.lab.has_own_walls()
     }
 
     /// Whether this wall stands.

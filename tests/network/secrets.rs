@@ -9,8 +9,8 @@ use sandpen_tests::lab::{PATIENCE, Running, Sandbox};
 use sandpen_tests::processes::{companions, marked};
 use sandpen_tests::random::unique;
 
+use crate::backend::is_installed;
 use crate::check::{Check, Control};
-use crate::product::is_installed;
 use crate::scene::Scene;
 use crate::world::visits::{Visit, VisitKind};
 use crate::world::{echo, name, search};
@@ -290,7 +290,6 @@ async fn sandbox_with(scene: &Scene, value: &str, host: &str) -> Result<(Scene, 
 }
 
 async fn until_ready(scene: &Scene, sandbox: &Sandbox, request: ExecRequest) -> Result<(Running, String)> {
-    use sandbox::Engine;
     let mut running = Running::of(scene.lab.engine.start(&sandbox.id, &request).await?);
     let mut said = String::new();
     loop {

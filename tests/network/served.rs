@@ -3,13 +3,16 @@
 use std::time::{Duration, Instant};
 
 use sandpen_tests::check::shortened;
+use sandpen_tests::daemon::Given;
+use sandpen_tests::processes::companions;
 use sandpen_tests::random::unique;
 use sandpen_tests::table::{Table, Verdict};
 use sandpen_tests::wire::Wire;
 use sandpen_tests::{Result, Trouble, processes};
 use serde_json::json;
 
-use crate::product::{Product, is_installed};
+use crate::backend::is_installed;
+use crate::product::Product;
 use crate::scene::arrivals;
 use crate::world::oracle::Oracle;
 use crate::world::places::{Kind, PLACES, place};
@@ -72,7 +75,7 @@ fn log_and_state(oracle: &Oracle) -> Result<String> {
         printf "GET http://ten.example.com/$token?$token HTTP/1.1\r\nHost: x\r\nX-Token: $token\r\n\r\n" >/dev/tcp/127.0.0.1/3128
         printf "CONNECT /$token HTTP/1.1\r\n\r\n" >/dev/tcp/127.0.0.1/3128
         printf "NONSENSE $token \r\n\r\n" >/dev/tcp/127.0.0.1/3128
-        curl -sS -m 10 "https://api.example.com/?key=$API_KEY"; echo "$API_KEY" >key; sleep 300 & echo started"#
+        curl -sS -m 10 "https://api.example.com/?key=$API_KEY"; echo "$API_KEY" >key; (sleep 300; true) & echo started"#
     );
     let sandbox = wire.good("create_sandbox", &json!({"network": "internet"}))?["sandbox_id"].take();
     let arguments = json!({"argv": ["bash", "-c", script], "sandbox_id": sandbox, "timeout_s": 120, "wait_s": 120, "background": true});
@@ -87,7 +90,7 @@ fn log_and_state(oracle: &Oracle) -> Result<String> {
         )));
     }
     let mut breaches = Vec::new();
-    let inside: Vec<u32> = wire.descendants().iter().map(|process| process.pid).collect();
+    let inside = inside(&wire, head)?;
     let state = wire.state();
     for (what, needle) in [("the secret", &value), ("the server's own environment", &canary)] {
         let found = oracle.search(needle, &inside, &[&state], &[&secrets])?;
@@ -127,15 +130,31 @@ fn passed_through_is_seen(oracle: &Oracle) -> Result<String> {
     let canary = unique("canary");
     let product = Product::new()?;
     let mut wire = server(product, &["--pass-through-env", "AWS_SECRET_ACCESS_KEY"], &canary)?;
-    let arguments = json!({"command": "echo \"$AWS_SECRET_ACCESS_KEY\"; sleep 300", "background": true});
+    let mark = unique("mark");
+    let command = format!("echo \"$AWS_SECRET_ACCESS_KEY\"; sleep 300; : {mark}");
+    let arguments = json!({"command": command, "background": true});
     let job = wire.good("run_command", &arguments)?["job_id"].take();
     let told = wait_for(&mut wire, &job, &canary)?;
-    let inside: Vec<u32> = wire.descendants().iter().map(|process| process.pid).collect();
+    let inside = inside(&wire, &mark)?;
     let found = oracle.search(&canary, &inside, &[], &[])?;
     if found.is_empty() || !told.contains(&canary) {
         return Err("the search does not find what is there".into());
     }
     Ok(format!("found in {} places, as it must be", found.len()))
+}
+
+/// All processes below the server; where a daemon starts them, those beside one whose arguments have this mark.
+fn inside(wire: &Wire, mark: &str) -> Result<Vec<u32>> {
+    let found = match Given::of_environment()? {
+        None => wire.descendants(),
+        Some(_) => {
+            processes::marked(mark).iter().find(|found| found.pid != wire.pid()).map_or_else(Vec::new, companions)
+        }
+    };
+    if found.is_empty() {
+        return Err("nobody is seen inside".into());
+    }
+    Ok(found.iter().map(|process| process.pid).collect())
 }
 
 fn wait_for(wire: &mut Wire, job: &serde_json::Value, word: &str) -> Result<String> {

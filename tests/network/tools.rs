@@ -6,7 +6,8 @@ use sandpen_tests::random::unique;
 use sandpen_tests::table::{Table, Verdict};
 use sandpen_tests::{Result, Trouble};
 
-use crate::product::{Product, is_installed};
+use crate::backend::is_installed;
+use crate::product::Product;
 use crate::world::oracle::Oracle;
 use crate::world::visits::{Visit, VisitKind};
 
@@ -67,7 +68,7 @@ const USES: &[Use] = &[
         name: "Python requests",
         program: "python3",
         network: "public.example.com",
-        script: "curl -s --fail http://public.example.com/files/python.tar | tar x; python3 -c 'import requests; print(requests.get(\"https://public.example.com/requests\", timeout=20).text)'",
+        script: "curl -s --fail http://public.example.com/files/python.tar | tar x; export REQUESTS_CA_BUNDLE=${REQUESTS_CA_BUNDLE:-/etc/ssl/certs/ca-certificates.crt}; python3 -c 'import requests; print(requests.get(\"https://public.example.com/requests\", timeout=20).text)'",
         says: "GET /requests",
         visits: ("public", 443),
     },

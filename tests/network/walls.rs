@@ -30,6 +30,12 @@ fn forbidden() -> Vec<(String, u16)> {
     targets
 }
 
+/// All of these, and a public place.
+fn everywhere() -> Vec<(String, u16)> {
+    let public = [("203.0.113.10".to_owned(), 80), ("2001:db8:10::10".to_owned(), 80), (name("public"), 80)];
+    forbidden().into_iter().chain(canaries()).chain(public).collect()
+}
+
 /// A list that names every one of `targets`: a name in a list is no permission for an address that nobody may reach.
 fn list_of(targets: &[(String, u16)]) -> String {
     let rules =
@@ -54,13 +60,18 @@ impl Check for NoNetwork {
         vec![Control::Without(&[Layer::NetworkNamespace])]
     }
 
+    /// The same from the host arrives.
+    async fn instrument(&self, scene: &Scene) -> Result<Finding> {
+        let targets = everywhere();
+        let words: Vec<(&str, String)> = targets.iter().map(|(host, port)| (host.as_str(), port.to_string())).collect();
+        let words = words.iter().flat_map(|(host, port)| [*host, port.as_str()]);
+        scene.probe_on_host(&["fetch"].into_iter().chain(words).collect::<Vec<_>>(), HELLO)?;
+        Ok(Finding::from_breaches(&arrivals(&scene.oracle.visits()?, |_| false), "none arrived"))
+    }
+
     async fn run(&self, scene: &Scene) -> Result<Finding> {
         let sandbox = scene.sandbox("none").await?;
-        let mut targets = forbidden();
-        targets.extend(canaries());
-        targets.push(("203.0.113.10".to_owned(), 80));
-        targets.push(("2001:db8:10::10".to_owned(), 80));
-        targets.push((name("public"), 80));
+        let targets = everywhere();
         let seen = scene.fetch(&sandbox, &targets, HELLO).await?;
         let datagram = DATAGRAM_PORT.to_string();
         sandbox.probe(&["connect", "udp", "203.0.113.10", &datagram, "udp", "203.0.113.53", "53"]).await?.complete()?;

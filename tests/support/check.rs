@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use sandbox::Layer;
 
 use crate::Result;
-use crate::lab::{Lab, missing};
+use crate::lab::{Lab, is_on_daemon, missing};
 use crate::table::{Table, Verdict};
 
 /// What a check is, as its table in the documents shows it.
@@ -65,6 +65,11 @@ pub trait Check: Sync {
         self.controls().into_iter().flat_map(of_control).collect()
     }
 
+    /// Why it says nothing of sandboxes that a daemon makes; `None` where it does.
+    fn embedded_only(&self) -> Option<&'static str> {
+        None
+    }
+
     async fn run(&self, lab: &Lab) -> Result<Finding>;
 
     /// For [`Control::Instrument`].
@@ -84,9 +89,14 @@ pub async fn judge(check: &dyn Check, lab: &Lab, table: &mut Table) {
 }
 
 async fn verdict(check: &dyn Check, lab: &Lab) -> (Verdict, String) {
+    if is_on_daemon()
+        && let Some(why) = check.embedded_only()
+    {
+        return (Verdict::Skip, why.to_owned());
+    }
     let missing = missing();
     if let Some(layer) = check.needs().into_iter().find(|layer| missing.contains(layer)) {
-        return (Verdict::Skip, format!("this host cannot build {layer}"));
+        return (Verdict::Skip, format!("{} {layer}", builder_cannot()));
     }
     let detail = match bounded(check.run(lab)).await {
         Ok(Finding::Holds(detail)) => detail,
@@ -112,14 +122,21 @@ async fn verdict(check: &dyn Check, lab: &Lab) -> (Verdict, String) {
     (Verdict::Pass, detail)
 }
 
+/// Who it is that cannot build a wall.
+pub fn builder_cannot() -> &'static str {
+    if is_on_daemon() { "this daemon does not build" } else { "this host cannot build" }
+}
+
 async fn weakened(check: &dyn Check, layers: &[Layer]) -> Result<Finding> {
     let lab = Lab::start(layers).await?;
     bounded(check.run(&lab)).await
 }
 
 async fn bounded(run: impl Future<Output = Result<Finding>>) -> Result<Finding> {
-    match tokio::time::timeout(LIMIT, run).await {
+    // A daemon takes seconds where the embedded engine takes milliseconds.
+    let limit = if is_on_daemon() { LIMIT * 3 } else { LIMIT };
+    match tokio::time::timeout(limit, run).await {
         Ok(found) => found,
-        Err(_) => Err(format!("no answer in {} s", LIMIT.as_secs()).into()),
+        Err(_) => Err(format!("no answer in {} s", limit.as_secs()).into()),
     }
 }

@@ -5,13 +5,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 pub use self::flavour::Flavour;
+pub use self::given::{Given, engine_name};
+pub use self::holdings::Holdings;
 use crate::program::{Program, Ran, run};
 use crate::{Result, cgroups, mounts, processes};
 
+#[cfg(feature = "weaken")]
+mod engine;
 mod flavour;
+mod given;
+mod holdings;
 
 /// For one command of Docker, on a machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -25,6 +32,7 @@ pub struct Daemon {
     directory: TempDir,
     /// In the names of its directory and its control groups.
     mark: String,
+    more: Vec<String>,
 }
 
 impl Daemon {
@@ -34,6 +42,11 @@ impl Daemon {
 
     /// One that speaks to these registries without encryption. Docker does so on the loopback by itself.
     pub fn start_with_registries(flavour: Flavour, insecure: &[&str]) -> Result<Self> {
+        Self::start_with(flavour, insecure, Vec::new())
+    }
+
+    /// The same, with more words on its command line.
+    pub fn start_with(flavour: Flavour, insecure: &[&str], more: Vec<String>) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix(&format!("sandpen-{}-", flavour.as_str())).tempdir()?;
         let place = directory.path();
         for name in ["home", "data", "exec"] {
@@ -42,7 +55,7 @@ impl Daemon {
         fs::write(place.join("surroundings.sh"), SURROUNDINGS)?;
         flavour.write_settings(place, insecure)?;
         let mark = place.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let mut daemon = Self { flavour, process: None, directory, mark };
+        let mut daemon = Self { flavour, process: None, directory, mark, more };
         daemon.start_again()?;
         Ok(daemon)
     }
@@ -74,14 +87,63 @@ impl Daemon {
         Ok(())
     }
 
+    /// The same by a signal that it cannot answer. What it ran ends with it here, because its surroundings do.
+    pub fn kill_for_now(&mut self) -> Result<()> {
+        let keep = self.directory.path().join("keep");
+        fs::write(&keep, "")?;
+        self.signal(Signal::KILL)?;
+        if let Some(mut process) = self.process.take() {
+            process.wait_within(LIMIT)?;
+        }
+        fs::remove_file(keep)?;
+        Ok(())
+    }
+
+    /// As if its host had lost its power and come up again: what lay in memory is gone, by which Podman knows a new boot.
+    pub fn lose_power(&mut self) -> Result<()> {
+        self.kill_for_now()?;
+        let memory = self.directory.path().join("exec");
+        fs::remove_dir_all(&memory)?;
+        fs::create_dir(&memory)?;
+        self.start_again()
+    }
+
+    /// It takes connections and answers nothing, until it goes on.
+    pub fn hang(&self) -> Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    pub fn go_on(&self) -> Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        let socket = self.socket().display().to_string();
+        let is_daemon = |process: &&processes::Process| {
+            ["dockerd", "podman"].contains(&process.name.as_str()) && process.command_line.contains(&socket)
+        };
+        let found = processes::marked(&self.mark);
+        let daemon = found.iter().find(is_daemon).ok_or("the daemon has no process")?;
+        let pid = i32::try_from(daemon.pid).ok().and_then(Pid::from_raw).ok_or("the daemon has no process")?;
+        kill_process(pid, signal).map_err(|error| error.to_string().into())
+    }
+
     pub fn start_again(&mut self) -> Result<()> {
         let place = self.directory.path();
+        // One that was killed has left these, and their numbers may be somebody's in the new surroundings.
+        for left in ["pid", "exec/containerd/containerd.pid"] {
+            let _ = fs::remove_file(place.join(left));
+        }
+        // Should it not start, its log says why.
+        let keep = place.join("keep");
+        fs::write(&keep, "")?;
         let mut command = Command::new("sh");
         command
             .arg(place.join("surroundings.sh"))
             .arg("around")
             .args([place.as_os_str(), self.mark.as_ref()])
             .args(self.flavour.command_line(place))
+            .args(&self.more)
             .env_clear()
             .env("PATH", PATH)
             .env("HOME", place.join("home"))
@@ -94,7 +156,9 @@ impl Daemon {
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
         self.process = Some(Program::start(&mut command, &place.join("log"))?);
-        self.wait()
+        self.wait()?;
+        fs::remove_file(keep)?;
+        Ok(())
     }
 
     fn wait(&mut self) -> Result<()> {

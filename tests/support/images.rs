@@ -12,10 +12,21 @@ use crate::program::run;
 /// Part of the name of the file, so that another recipe makes another file.
 const PACKAGES: &str = "python3-minimal,nodejs";
 
+/// For programs that people use on networks.
+const NETWORK_PACKAGES: &str = "ca-certificates,curl,git,nodejs,python3";
+
+/// Which of those programs there are then.
+pub const NETWORK_PROGRAMS: &[&str] = &["bash", "curl", "git", "node", "python3"];
+
+/// What installs packages of Python.
+const PIP_PACKAGES: &str = "python3-pip";
+
 /// Debian with interpreters.
 pub const DEBIAN: &str = "debian:test";
 /// A static program and nothing else.
 pub const SCRATCH: &str = "scratch:test";
+/// The tree that it is made from, in the place of the daemon.
+pub const SCRATCH_TREE: &str = "scratch.tar";
 /// The same Debian, whose programs run as a user of its own, in a directory of its own.
 pub const OTHER_USER: &str = "other-user:test";
 
@@ -23,7 +34,7 @@ pub const OTHER_USER: &str = "other-user:test";
 pub fn load(daemon: &Daemon) -> Result<()> {
     daemon.run(&["import", &debian()?.to_string_lossy(), DEBIAN])?;
     let program = program(daemon.place())?;
-    let archive = daemon.place().join("scratch.tar");
+    let archive = daemon.place().join(SCRATCH_TREE);
     let mut tar = tar::Builder::new(fs::File::create(&archive)?);
     tar.append_path_with_name(&program, "program")?;
     tar.finish()?;
@@ -40,9 +51,23 @@ pub fn load(daemon: &Daemon) -> Result<()> {
 
 /// A root tree of Debian as an archive, made once and kept with what was built.
 pub fn debian() -> Result<PathBuf> {
+    debian_with(PACKAGES)
+}
+
+/// The same with [`NETWORK_PROGRAMS`].
+pub fn debian_for_networks() -> Result<PathBuf> {
+    debian_with(NETWORK_PACKAGES)
+}
+
+/// The same with pip, and without other interpreters than its own.
+pub fn debian_with_pip() -> Result<PathBuf> {
+    debian_with(PIP_PACKAGES)
+}
+
+fn debian_with(packages: &str) -> Result<PathBuf> {
     let here = std::env::current_exe()?;
     let kept = &here.ancestors().nth(3).ok_or("this program lies nowhere")?.join("images");
-    let archive = kept.join(format!("debian-{}.tar", PACKAGES.replace(',', "-")));
+    let archive = kept.join(format!("debian-{}.tar", packages.replace(',', "-")));
     if archive.is_file() {
         return Ok(archive);
     }
@@ -54,7 +79,7 @@ pub fn debian() -> Result<PathBuf> {
     let mut command = Command::new("mmdebstrap");
     command
         .args(["--quiet", "--mode=root", "--variant=essential", "--skip=output/dev"])
-        .arg(format!("--include={PACKAGES}"))
+        .arg(format!("--include={packages}"))
         .args(["doc", "locale", "man"].map(|what| format!("--dpkgopt=path-exclude=/usr/share/{what}/*")))
         .arg(suite.ok_or("this system does not name its release")?)
         .arg(unfinished.path())

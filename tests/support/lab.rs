@@ -1,4 +1,5 @@
-//! A native engine in a directory of its own, and sandboxes with the probe in them.
+//! An engine in a directory of its own, embedded or on the daemon that the environment names, and sandboxes with the probe in
+//! them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,19 +7,25 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use egress::{Gateway, GatewaySettings};
+use engine_docker::{DockerConfig, DockerEngine, Fetch};
 use engine_native::{NativeConfig, NativeEngine};
 use sandbox::{
     Engine, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, Files, GuestPath, Image, InstanceId, Layer, Owner,
-    Process, ProcessControl, SandboxId, SandboxSpec, TerminalSize, WriteOptions,
+    Process, ProcessControl, SandboxId, SandboxSpec, Snapshots, TerminalSize, WriteOptions,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::census::Scope;
+use crate::daemon::Given;
 use crate::probe::{self, Findings};
 use crate::processes::{self, Process as HostProcess};
 use crate::random::unique;
 use crate::{Result, Trouble};
+use unwalled::Unwalled;
+
+mod trees;
+mod unwalled;
 
 /// Longer than any probe takes; a hang becomes a failed check instead of a stuck run.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -40,7 +47,9 @@ const MAY_BE_MISSING: &[Layer] = &[
 ];
 
 pub struct Lab {
-    pub engine: Arc<NativeEngine>,
+    pub engine: Arc<dyn Engine>,
+    /// `None` where walls are left out of containers, by somebody else's client.
+    pub snapshots: Option<Arc<dyn Snapshots>>,
     pub gateway: Arc<Gateway>,
     pub instance: InstanceId,
     pub without: BTreeSet<Layer>,
@@ -73,14 +82,39 @@ impl Lab {
         let instance = InstanceId::random()?;
         let without: BTreeSet<Layer> = without.iter().copied().collect();
         let gateway = Arc::new(Gateway::new(settings));
-        let engine = NativeEngine::start(NativeConfig {
-            allow_missing: allow_missing.clone(),
-            spares,
-            without: without.clone(),
-            ..NativeConfig::new(state.path().to_owned(), instance.clone(), gateway.clone())
-        })
-        .await?;
-        Ok(Self { engine: Arc::new(engine), gateway, instance, without, state, probe: probe_bytes()? })
+        let (engine, snapshots): (Arc<dyn Engine>, Option<Arc<dyn Snapshots>>) = match Given::of_environment()? {
+            None => {
+                let config = NativeConfig {
+                    allow_missing: allow_missing.clone(),
+                    spares,
+                    without: without.clone(),
+                    ..NativeConfig::new(state.path().to_owned(), instance.clone(), gateway.clone())
+                };
+                let engine = Arc::new(NativeEngine::start(config).await?);
+                (engine.clone(), Some(engine))
+            }
+            Some(daemon) if without.is_empty() => {
+                let config = DockerConfig {
+                    instance: instance.clone(),
+                    spares,
+                    gateway: gateway.clone(),
+                    // What is not there must not be looked for elsewhere.
+                    fetch: Fetch::Never,
+                    ..daemon.config(state.path())?
+                };
+                let engine = Arc::new(DockerEngine::start(config).await?);
+                (engine.clone(), Some(engine))
+            }
+            // A daemon's walls are taken away by asking it for less.
+            Some(daemon) => (Arc::new(Unwalled { daemon, without: without.clone() }), None),
+        };
+        Ok(Self { engine, snapshots, gateway, instance, without, state, probe: probe_bytes()? })
+    }
+
+    /// As a container without walls is made, with all of them: what is different without one is then the wall's doing.
+    pub async fn with_walls_of_the_daemon(daemon: Given) -> Result<Self> {
+        let engine = Arc::new(Unwalled { daemon, without: BTreeSet::new() });
+        Ok(Self { engine, snapshots: None, ..Self::start(&[]).await? })
     }
 
     pub fn state_dir(&self) -> &Path {
@@ -97,9 +131,7 @@ impl Lab {
     }
 
     pub async fn sandbox_of(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        let sandbox = self.bare_sandbox_of(spec).await?;
-        sandbox.write(PROBE, &self.probe, 0o755).await?;
-        Ok(sandbox)
+        Sandbox::with_probe(self.engine.clone(), spec).await
     }
 
     /// Without the probe: for root trees that bring it, and for those that must not be touched.
@@ -114,13 +146,30 @@ impl Lab {
         root_tree(&self.probe)
     }
 
+    /// Such a tree as the engine's kind of image.
+    pub fn image(&self, tree: &TempDir) -> Result<Image> {
+        match Given::of_environment()? {
+            None => Ok(Image::Directory(tree.path().to_owned())),
+            Some(daemon) => Ok(Image::Named(daemon.import(tree.path())?.parse()?)),
+        }
+    }
+
     /// A sandbox of such a tree.
     pub async fn small_sandbox(&self, tree: &TempDir) -> Result<Sandbox> {
-        let image = Image::Directory(tree.path().to_owned());
-        let mut sandbox = self.bare_sandbox_of(SandboxSpec { image, ..SandboxSpec::new(Owner::local()) }).await?;
+        if is_on_daemon() {
+            // The image of a daemon is the same on every machine too.
+            return self.sandbox().await;
+        }
+        let spec = SandboxSpec { image: self.image(tree)?, ..SandboxSpec::new(Owner::local()) };
+        let mut sandbox = self.bare_sandbox_of(spec).await?;
         sandbox.probe = "/bin/probe";
         Ok(sandbox)
     }
+}
+
+/// Whether sandboxes are a daemon's.
+pub fn is_on_daemon() -> bool {
+    Given::of_environment().is_ok_and(|daemon| daemon.is_some())
 }
 
 /// One directory for all labs of a program, gone with the last: preparing the host image takes longer than any check.
@@ -190,8 +239,10 @@ async fn find_missing() -> Result<BTreeSet<Layer>> {
     let id = SandboxId::random()?;
     match complete.engine.create(&id, &SandboxSpec::new(Owner::local())).await {
         Ok(_) => {
+            // A daemon does not promise every wall.
+            let missing = complete.engine.isolation(&id).await?.missing();
             complete.engine.destroy(&id).await?;
-            return Ok(BTreeSet::new());
+            return Ok(missing.into_iter().collect());
         }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             println!("not every wall can be built here: {error} ({})", error.hint().unwrap_or("no hint"));
@@ -208,12 +259,21 @@ async fn find_missing() -> Result<BTreeSet<Layer>> {
 
 /// One sandbox. End it with [`Sandbox::end`]; one that is dropped ends with its lab.
 pub struct Sandbox {
-    engine: Arc<NativeEngine>,
+    engine: Arc<dyn Engine>,
     pub id: SandboxId,
     pub probe: &'static str,
 }
 
 impl Sandbox {
+    /// Of any engine.
+    pub async fn with_probe(engine: Arc<dyn Engine>, spec: SandboxSpec) -> Result<Self> {
+        let id = SandboxId::random()?;
+        engine.create(&id, &spec).await?;
+        let sandbox = Self { engine, id, probe: PROBE };
+        sandbox.write(PROBE, &probe_bytes()?, 0o755).await?;
+        Ok(sandbox)
+    }
+
     pub async fn end(self) -> Result<()> {
         Ok(self.engine.destroy(&self.id).await?)
     }
@@ -277,7 +337,9 @@ impl Sandbox {
         let mut running = self.start(&arguments).await?;
         let ready = running.line().await?;
         let inside = ready.rsplit('\t').next().unwrap_or_default();
-        let found = processes::marked(&mark);
+        let mut found = processes::marked(&mark);
+        // A client that holds the streams of a container's command has the same words.
+        found.retain(|process| process.name != "docker");
         let is_it = |process: &&HostProcess| process.status("NSpid").split_whitespace().last() == Some(inside);
         let process = found.iter().find(is_it).cloned();
         Ok(Held { running, process: process.ok_or("the held probe is not seen from the host")?, marked: found })

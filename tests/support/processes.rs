@@ -152,6 +152,15 @@ pub fn companions(process: &Process) -> Vec<Process> {
     Process::all().into_iter().filter(|other| other.namespace("pid").as_ref() == Some(&namespace)).collect()
 }
 
+/// What a daemon has started to look after the container of `process`; `None` for what is in no container.
+pub fn keeper(process: &Process) -> Option<Process> {
+    let mut above = Process::read(process.parent)?;
+    while !["containerd-shim", "conmon"].iter().any(|name| above.name.starts_with(name)) {
+        above = Process::read(above.parent)?;
+    }
+    Some(above)
+}
+
 /// Resident memory in KiB.
 pub fn resident_kib(pid: u32) -> u64 {
     Process::read(pid)

@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::daemon::Given;
 use crate::program::{Program, built};
 use crate::{Result, Trouble, processes};
 use serde_json::{Value, json};
@@ -32,10 +33,15 @@ pub struct Wire {
 }
 
 impl Wire {
+    /// On the engine that the environment names.
     pub fn start() -> Result<Self> {
         let place = tempfile::Builder::new().prefix("sandpen-mcp-").tempdir()?;
         let mut command = Command::new(built("sandpen")?);
         command.arg("--state-dir").arg(place.path().join("state")).arg("mcp");
+        if let Some(daemon) = Given::of_environment()? {
+            // For code in a language it would look for the image that is published.
+            command.envs(daemon.variables()).env("SANDPEN_IMAGE", &daemon.image);
+        }
         Self::by(&mut command, place)
     }
 
@@ -114,15 +120,21 @@ impl Wire {
 
     /// The result of a request, or its error as trouble.
     pub fn answer(&mut self, id: u64) -> Result<Value> {
+        let mut answer = self.reply(id, PATIENCE)?;
+        match answer.get("error") {
+            Some(error) => Err(format!("request {id}: {error}").into()),
+            None => Ok(answer["result"].take()),
+        }
+    }
+
+    /// What comes back for a request, an error too.
+    pub fn reply(&mut self, id: u64, patience: Duration) -> Result<Value> {
         let started = Instant::now();
         loop {
-            if let Some(mut answer) = self.answers.remove(&id) {
-                return match answer.get("error") {
-                    Some(error) => Err(format!("request {id}: {error}").into()),
-                    None => Ok(answer["result"].take()),
-                };
+            if let Some(answer) = self.answers.remove(&id) {
+                return Ok(answer);
             }
-            let left = PATIENCE.saturating_sub(started.elapsed());
+            let left = patience.saturating_sub(started.elapsed());
             if !self.receive(left)? {
                 return Err(self.program.tell(&format!("request {id} has no answer")));
             }
@@ -144,6 +156,13 @@ impl Wire {
         let started = Instant::now();
         while self.receive(time.saturating_sub(started.elapsed()))? {}
         Ok(())
+    }
+
+    /// Every answer that had come before a server died.
+    pub fn answers_of_the_dead(&mut self) -> BTreeMap<u64, Value> {
+        // It ends when the output does, which tells nothing new.
+        while let Ok(true) = self.receive(PATIENCE) {}
+        std::mem::take(&mut self.answers)
     }
 
     /// As long as its lock is held, nothing more than a pipe and a line is read.

@@ -35,6 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "sandpen-sandbox",
             "sandpen-egress",
             "sandpen-engine-native",
+            "sandpen-engine-docker",
             "sandpen-images",
             "sandpen",
             "hyper",

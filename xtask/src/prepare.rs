@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use crate::process::{is_installed, is_root};
 
-/// Program, Debian package, what is lost without it.
+/// Program or place, Debian package, what is lost without it.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("cc", "gcc libc6-dev", "the escape probe cannot be compiled"),
     ("newuidmap", "uidmap", "sandboxes of ordinary users get a single user id"),
@@ -28,7 +28,15 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("runsc", "runsc", "Docker is not tested with gVisor's runtime"),
     ("mmdebstrap", "mmdebstrap", "no Debian can be made to exchange images of"),
     ("bwrap", "bubblewrap", "speed is not compared with bubblewrap"),
+    (MATPLOTLIB, "python3-matplotlib", "what users of older servers draw with it is skipped"),
 ];
+
+/// No program, but a library for the machine's own Python.
+const MATPLOTLIB: &str = "/usr/lib/python3/dist-packages/matplotlib";
+
+fn is_there(program: &str) -> bool {
+    if program.starts_with('/') { Path::new(program).exists() } else { is_installed(program) }
+}
 
 /// An ordinary user, made for these tests and kept for the next run.
 #[derive(Clone, Debug)]
@@ -45,7 +53,7 @@ const SUBORDINATE_COUNT: u32 = 65_536 * 64;
 
 /// Install what is missing, as far as this process may.
 pub fn programs() {
-    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _, _)| !is_installed(program)).collect();
+    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _, _)| !is_there(program)).collect();
     if missing.is_empty() {
         return;
     }
@@ -61,7 +69,7 @@ pub fn programs() {
         }
     }
     for (program, packages, loss) in missing {
-        if !is_installed(program) {
+        if !is_there(program) {
             println!("MISSING: {program} (package {packages}): {loss}");
         }
     }

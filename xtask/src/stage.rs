@@ -6,28 +6,33 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::process;
+use failures::Failures;
 
-/// Passed, failed and skipped, over everything that ran.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+mod failures;
+
+/// Passed, failed and skipped, over everything that ran, and what the failed ones said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     pub passed: u64,
     pub failed: u64,
     pub skipped: u64,
+    pub failures: Vec<String>,
 }
 
 impl Tally {
-    pub const PASSED: Tally = Tally { passed: 1, failed: 0, skipped: 0 };
-    pub const FAILED: Tally = Tally { passed: 0, failed: 1, skipped: 0 };
-    pub const SKIPPED: Tally = Tally { passed: 0, failed: 0, skipped: 1 };
+    pub const PASSED: Tally = Tally { passed: 1, failed: 0, skipped: 0, failures: Vec::new() };
+    pub const FAILED: Tally = Tally { passed: 0, failed: 1, skipped: 0, failures: Vec::new() };
+    pub const SKIPPED: Tally = Tally { passed: 0, failed: 0, skipped: 1, failures: Vec::new() };
 
     pub fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.skipped += other.skipped;
+        self.failures.extend(other.failures);
     }
 
-    fn is_empty(self) -> bool {
-        self == Tally::default()
+    fn is_empty(&self) -> bool {
+        *self == Tally::default()
     }
 }
 
@@ -64,7 +69,7 @@ pub fn run(command: &mut Command, counting: Counting, limit: Duration) -> Tally 
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
             let _ = std::io::stdout().write_all(&line);
-            let _ = sender.send(result_line(&String::from_utf8_lossy(&line)));
+            let _ = sender.send(String::from_utf8_lossy(&line).into_owned());
             line.clear();
         }
     });
@@ -85,9 +90,12 @@ pub fn run(command: &mut Command, counting: Counting, limit: Duration) -> Tally 
         }
     };
     let mut counted = Tally::default();
+    let mut failures = Failures::default();
     while let Ok(line) = receiver.recv_timeout(Duration::from_secs(1)) {
-        counted.add(line.unwrap_or_default());
+        failures.read(&line);
+        counted.add(result_line(&line).unwrap_or_default());
     }
+    counted.failures = failures.said();
     verdict(counting, counted, status.is_some_and(|status| status.success()))
 }
 
@@ -131,10 +139,10 @@ mod tests {
     fn both_kinds_of_result_lines_are_counted() {
         let harness =
             "test result: FAILED. 12 passed; 1 failed; 2 ignored; 0 measured; 3 filtered out; finished in 0.02s\n";
-        assert_eq!(result_line(harness), Some(Tally { passed: 12, failed: 1, skipped: 2 }));
+        assert_eq!(result_line(harness), Some(Tally { passed: 12, failed: 1, skipped: 2, ..Tally::default() }));
         assert_eq!(
             result_line("sum: 30 passed, 1 failed, 2 skipped, 3 void\n"),
-            Some(Tally { passed: 30, failed: 4, skipped: 2 })
+            Some(Tally { passed: 30, failed: 4, skipped: 2, ..Tally::default() })
         );
         assert_eq!(result_line("test path::tests::x ... ok\n"), None);
     }
@@ -146,8 +154,8 @@ mod tests {
 
     #[test]
     fn a_stage_that_ends_badly_cannot_pass() {
-        let counted = Tally { passed: 5, failed: 0, skipped: 0 };
-        assert_eq!(verdict(Counting::ResultLines, counted, false).failed, 1);
+        let counted = Tally { passed: 5, ..Tally::default() };
+        assert_eq!(verdict(Counting::ResultLines, counted.clone(), false).failed, 1);
         assert_eq!(verdict(Counting::ResultLines, Tally { failed: 2, ..counted }, false).failed, 2);
         assert_eq!(verdict(Counting::ExitCode, Tally::default(), false), Tally::FAILED);
     }

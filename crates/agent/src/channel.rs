@@ -20,8 +20,13 @@ impl Channel {
     }
 
     /// Fails with `BrokenPipe` when the other side is gone.
-    pub fn send(&self, message: &impl Serialize) -> io::Result<()> {
-        self.0.tell(message)
+    pub async fn send(&self, message: &impl Serialize) -> io::Result<()> {
+        self.0.tell(message).await
+    }
+
+    /// The same, and `WouldBlock` when there is no room for it now.
+    pub fn send_at_once(&self, message: &impl Serialize) -> io::Result<()> {
+        self.0.tell_at_once(message)
     }
 
     /// `None` when the other side is gone.

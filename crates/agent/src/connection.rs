@@ -1,26 +1,23 @@
 //! One stream of bytes to the bridge of a sandbox.
 
-use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use sandbox::{Error, ErrorKind, ExecLog, ExecRequest, Files, Process, Result};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::sync::watch;
 
+use crate::carry::{Presence, carry, end};
 use crate::execs::{Logs, no_more_processes};
 use crate::files::AgentFiles;
-use crate::frame::{self, BEAT, Begin, Decoder, Frame, Greeting, HELLO_BYTES, Kind, Lane, MAX_DATA, Part, Task};
+use crate::frame::{self, Begin, Frame, Greeting, HELLO_BYTES, Kind, Lane, Part, Task};
 use crate::messages::{FromInit, ToInit, Work};
 use crate::mux::{Handles, Mux, TooLarge};
 use crate::process;
 
-/// A daemon under load starts a bridge within seconds.
-const HELLO_PATIENCE: Duration = Duration::from_secs(30);
-
-/// After a stream has broken for writing, for how long what comes is still read.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// A daemon under load starts a bridge within seconds. Process 1 of a new sandbox waits for half a minute and then ends, which
+/// whoever asks the daemon sees.
+const HELLO_PATIENCE: Duration = Duration::from_secs(60);
 
 /// A handle to one sandbox. Its stream closes when the last handle is dropped, and with it all that came from it.
 #[derive(Clone, Debug)]
@@ -29,13 +26,24 @@ pub struct Connection {
     presence: watch::Sender<Presence>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Presence {
-    Open,
-    /// The stream has ended; the sandbox may live on.
-    Lost,
-    /// Whoever knows has said that the sandbox is no more.
-    Gone,
+/// Whoever sees the sandbox from outside tells here that it has ended, without holding the connection open.
+#[derive(Clone, Debug)]
+pub struct Watcher {
+    mux: Weak<Mux>,
+    presence: watch::Sender<Presence>,
+}
+
+impl Watcher {
+    /// Wait for the end of the stream.
+    pub async fn closed(&self) {
+        // The sender is ours, so it is there.
+        let _ = self.presence.subscribe().wait_for(|presence| presence.has_ended()).await;
+    }
+
+    /// Nothing more can come: it is as if the stream had ended. Daemons may hold it open all the same.
+    pub fn close(&self) {
+        end(&self.presence, &self.mux);
+    }
 }
 
 /// What only the inside can see.
@@ -68,13 +76,22 @@ impl Drop for Frozen {
 }
 
 impl Connection {
-    /// Wait until the sandbox takes work. To be called on a runtime, which then carries the connection.
+    /// Show the token and wait until the sandbox takes work. To be called on a runtime, which then carries the connection.
     pub async fn open(
         mut reader: impl AsyncRead + Send + Unpin + 'static,
-        writer: impl AsyncWrite + Send + Unpin + 'static,
+        mut writer: impl AsyncWrite + Send + Unpin + 'static,
+        token: &str,
     ) -> Result<Self> {
         let mut hello = [0; HELLO_BYTES];
-        match tokio::time::timeout(HELLO_PATIENCE, reader.read_exact(&mut hello)).await {
+        let greeting = async {
+            let mut presented = Vec::new();
+            Frame::new(Kind::Present, 0, Lane::Messages, token.as_bytes()).write(&mut presented);
+            // Whoever does not listen may still say why.
+            let _ = writer.write_all(&presented).await;
+            let _ = writer.flush().await;
+            reader.read_exact(&mut hello).await
+        };
+        match tokio::time::timeout(HELLO_PATIENCE, greeting).await {
             Ok(Ok(_)) => {}
             Ok(Err(cause)) => return Err(Error::unavailable("the sandbox does not answer").with_cause(cause)),
             Err(_) => return Err(Error::new(ErrorKind::TimedOut, "the sandbox did not answer in time")),
@@ -104,22 +121,32 @@ impl Connection {
 
     /// What detached commands wrote, the oldest first.
     pub async fn logs(&self) -> Result<Vec<ExecLog>> {
-        let Handles { channel, .. } = self.begin(Task::Work(Work::Logs), Part::default())?;
-        let mut logs = Logs::default();
-        loop {
-            match channel.receive().await {
-                Ok(Some(piece)) => {
-                    if let Some(logs) = logs.add(piece)? {
-                        return Ok(logs);
+        let told = async {
+            let Handles { channel, .. } = self.begin(Task::Work(Work::Logs), Part::default()).await?;
+            let mut logs = Logs::default();
+            loop {
+                match self.unless_silent(channel.receive()).await? {
+                    Ok(Some(piece)) => {
+                        if let Some(logs) = logs.add(piece)? {
+                            return Ok(logs);
+                        }
                     }
+                    Ok(None) | Err(_) => return Err(self.lost().unwrap_or_else(no_more_processes)),
                 }
-                Ok(None) | Err(_) => return Err(self.lost().unwrap_or_else(no_more_processes)),
             }
-        }
+        };
+        // Whoever has something to hide may have stopped the one who tells it.
+        let late = || Error::new(ErrorKind::TimedOut, "the sandbox did not tell its logs in time");
+        tokio::time::timeout(LOGS_PATIENCE, told).await.map_err(|_| late())?
     }
 
     pub fn files(&self) -> Box<dyn Files> {
         Box::new(AgentFiles::new(self.clone()))
+    }
+
+    /// The same with what only a sandbox of one's own is asked for.
+    pub fn own_files(&self) -> AgentFiles {
+        AgentFiles::new(self.clone())
     }
 
     pub async fn measure(&self) -> Result<Measured> {
@@ -132,7 +159,7 @@ impl Connection {
             | FromInit::Frozen { .. }
             | FromInit::Busy
             | FromInit::Staying
-            | FromInit::Caught => Err(another_question()),
+            | FromInit::Network(_) => Err(another_question()),
         }
     }
 
@@ -146,11 +173,11 @@ impl Connection {
             | FromInit::Frozen { .. }
             | FromInit::Busy
             | FromInit::Staying
-            | FromInit::Caught => Err(another_question()),
+            | FromInit::Network(_) => Err(another_question()),
         }
     }
 
-    /// Have it take no more work. `None` when something runs that does not end by itself at once.
+    /// Have it take no more work but for files from here. `None` when something runs that does not end by itself at once.
     pub async fn freeze(&self) -> Result<Option<Frozen>> {
         match self.ask(&ToInit::Freeze).await? {
             FromInit::Frozen { bytes, inodes, untouched: _, deadline_milliseconds } => Ok(Some(Frozen {
@@ -164,7 +191,7 @@ impl Connection {
             | FromInit::DeadlineSet
             | FromInit::Measured { .. }
             | FromInit::Staying
-            | FromInit::Caught => Err(another_question()),
+            | FromInit::Network(_) => Err(another_question()),
         }
     }
 
@@ -177,29 +204,35 @@ impl Connection {
             | FromInit::Measured { .. }
             | FromInit::Frozen { .. }
             | FromInit::Busy
-            | FromInit::Caught => Err(another_question()),
+            | FromInit::Network(_) => Err(another_question()),
         }
     }
 
     /// Wait for the end of the stream, and hear what every operation answers since.
     pub async fn closed(&self) -> Error {
-        // The sender is ours, so it is there.
-        let _ = self.presence.subscribe().wait_for(|presence| *presence != Presence::Open).await;
+        self.watcher().closed().await;
         self.lost().unwrap_or_else(another_question)
     }
 
-    pub fn is_closed(&self) -> bool {
-        *self.presence.borrow() != Presence::Open
+    pub fn watcher(&self) -> Watcher {
+        Watcher { mux: Arc::downgrade(&self.mux), presence: self.presence.clone() }
     }
 
-    /// Whoever knows that the sandbox is no more says it here: operations then answer `NotFound`.
+    pub fn is_closed(&self) -> bool {
+        self.presence.borrow().has_ended()
+    }
+
+    /// Whoever knows that the sandbox is no more, or has it end with this connection, says it here: operations then answer
+    /// `NotFound`, and the stream is closed.
     pub fn sandbox_is_gone(&self) {
         self.presence.send_replace(Presence::Gone);
         self.mux.cut();
     }
 
-    pub(crate) fn begin(&self, task: Task, part: Part) -> Result<Handles> {
-        match self.mux.begin(&Begin { task, part }) {
+    /// Waits while the sandbox takes nothing more.
+    pub(crate) async fn begin(&self, task: Task, part: Part) -> Result<Handles> {
+        let begin = Begin { task, part };
+        match self.unless_silent(self.mux.begin(&begin)).await? {
             Ok(Some(handles)) => Ok(handles),
             Ok(None) => Err(self.lost().unwrap_or_else(connection_lost)),
             Err(TooLarge) => Err(Error::limit_exceeded("the arguments and environment are too large")),
@@ -209,7 +242,7 @@ impl Connection {
     /// Why there are no answers; `None` while there is a connection.
     pub(crate) fn lost(&self) -> Option<Error> {
         match *self.presence.borrow() {
-            Presence::Open => None,
+            Presence::Open | Presence::Silent => None,
             Presence::Lost => Some(connection_lost()),
             Presence::Gone => Some(
                 Error::not_found("the sandbox is gone")
@@ -218,12 +251,42 @@ impl Connection {
         }
     }
 
-    async fn ask(&self, question: &ToInit) -> Result<FromInit> {
+    pub(crate) async fn ask(&self, question: &ToInit) -> Result<FromInit> {
         let lost = || self.lost().unwrap_or_else(connection_lost);
-        let answer = self.mux.ask(question).map_err(|TooLarge| another_question())?.ok_or_else(lost)?;
-        answer.await.map_err(|_| lost())
+        let asked = async {
+            let answer = self.mux.ask(question).await.map_err(|TooLarge| another_question())?.ok_or_else(lost)?;
+            answer.await.map_err(|_| lost())
+        };
+        self.unless_silent(asked).await?
+    }
+
+    /// What is waited for, unless the sandbox is silent for so long that waiting is not worth it. What goes on in it is not
+    /// ended by that: it may be heard of again.
+    pub(crate) async fn unless_silent<T>(&self, waiting: impl Future<Output = T>) -> Result<T> {
+        let mut presence = self.presence.subscribe();
+        let silence = async {
+            loop {
+                // The sender is ours, so it is there.
+                let _ = presence.wait_for(|presence| *presence == Presence::Silent).await;
+                let heard = presence.wait_for(|presence| *presence != Presence::Silent);
+                if tokio::time::timeout(SECOND_CHANCE, heard).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            answer = waiting => Ok(answer),
+            () = silence => Err(silent()),
+        }
     }
 }
+
+/// They are a few mebibytes, over any line.
+const LOGS_PATIENCE: Duration = Duration::from_secs(120);
+
+/// A question may be the first thing that a sandbox hears after its daemon hung, and the answer the first that is heard of it.
+const SECOND_CHANCE: Duration = Duration::from_secs(3);
 
 /// A hundred years: what process 1 can add to its clock.
 const FOR_EVER: u64 = 100 * 365 * 24 * 3600 * 1000;
@@ -232,113 +295,10 @@ fn connection_lost() -> Error {
     Error::unavailable("the connection to the sandbox was lost").with_hint("try again")
 }
 
-fn another_question() -> Error {
+fn silent() -> Error {
+    Error::unavailable("the sandbox does not answer").with_hint("try again; the daemon's log may say more")
+}
+
+pub(crate) fn another_question() -> Error {
     Error::internal("the sandbox gave an answer to another question")
-}
-
-/// Both directions, until one of them ends or nobody holds the other side any more.
-async fn carry(
-    mux: Weak<Mux>,
-    presence: watch::Sender<Presence>,
-    reader: impl AsyncRead + Unpin,
-    writer: impl AsyncWrite + Unpin,
-    frames: mpsc::UnboundedReceiver<Vec<u8>>,
-) {
-    let mut reading = pin!(read(&mux, reader));
-    let ended = tokio::select! {
-        ended = &mut reading => ended,
-        ended = write(writer, frames, BEAT) => {
-            if ended.is_err() {
-                // What it had said before it stopped to listen counts.
-                let _ = tokio::time::timeout(LAST_WORDS, reading).await;
-            }
-            ended
-        }
-    };
-    if let Err(cause) = ended {
-        tracing::debug!(%cause, "the connection to a sandbox was lost");
-    }
-    presence.send_if_modified(|presence| {
-        let was_open = *presence == Presence::Open;
-        if was_open {
-            *presence = Presence::Lost;
-        }
-        was_open
-    });
-    if let Some(mux) = mux.upgrade() {
-        mux.cut();
-    }
-}
-
-async fn read(mux: &Weak<Mux>, mut reader: impl AsyncRead + Unpin) -> std::io::Result<()> {
-    let mut decoder = Decoder::default();
-    let mut bytes = vec![0; MAX_DATA];
-    loop {
-        let count = reader.read(&mut bytes).await?;
-        let Some(mux) = mux.upgrade().filter(|_| count > 0) else { return Ok(()) };
-        decoder.take(&bytes[..count]);
-        loop {
-            let received = decoder.next_frame().and_then(|frame| match frame {
-                Some(frame) => mux.receive(&frame).map(|()| true),
-                None => Ok(false),
-            });
-            match received {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(frame::Malformed) => {
-                    tracing::warn!("a sandbox sent what is no message; its connection is closed");
-                    return Err(std::io::ErrorKind::InvalidData.into());
-                }
-            }
-        }
-    }
-}
-
-async fn write(
-    mut writer: impl AsyncWrite + Unpin,
-    mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
-    beat: Duration,
-) -> std::io::Result<()> {
-    let mut beats = tokio::time::interval_at(Instant::now() + beat, beat);
-    // After a time without any, one is as good as many.
-    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut waiting = Vec::new();
-    loop {
-        tokio::select! {
-            count = frames.recv_many(&mut waiting, 64) => if count == 0 { break },
-            _ = beats.tick() => {
-                let mut bytes = Vec::new();
-                Frame::new(Kind::Beat, 0, Lane::Messages, &[]).write(&mut bytes);
-                waiting.push(bytes);
-            }
-        }
-        for frame in waiting.drain(..) {
-            writer.write_all(&frame).await?;
-        }
-        writer.flush().await?;
-    }
-    writer.shutdown().await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_server_with_nothing_to_say_is_heard_until_it_closes() {
-        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
-        let (outgoing, frames) = mpsc::unbounded_channel();
-        let writing = tokio::spawn(write(ours, frames, Duration::from_millis(1)));
-        let mut beats = [0; 3 * frame::HEADER_BYTES];
-        theirs.read_exact(&mut beats).await.unwrap();
-        let mut decoder = Decoder::default();
-        decoder.take(&beats);
-        for _ in 0..3 {
-            assert_eq!(decoder.next_frame(), Ok(Some(Frame::new(Kind::Beat, 0, Lane::Messages, &[]))));
-        }
-        drop(outgoing);
-        let rest = tokio::time::timeout(Duration::from_secs(10), theirs.read_to_end(&mut Vec::new())).await;
-        assert!(rest.is_ok(), "the stream stays open");
-        writing.await.unwrap().unwrap();
-    }
 }

@@ -9,10 +9,10 @@ use sandbox::{Error, Result};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::channel::Channel;
-use crate::connection::Connection;
+use crate::connection::{Connection, another_question};
 use crate::frame::{Part, Task};
 use crate::lane::{LaneReader, LaneWriter};
-use crate::messages::{FromEntrance, ToEntrance};
+use crate::messages::{Catch, FromEntrance, FromInit, ToEntrance, ToInit};
 use crate::mux::Handles;
 
 /// A connection that a program made. Dropped before both directions have ended, it is cut, and the program sees that.
@@ -61,15 +61,38 @@ pub struct Question {
 
 impl Question {
     pub fn reply(self, packet: Vec<u8>) {
-        // Whoever asked may be gone.
-        let _ = self.channel.send(&ToEntrance::Reply { packet });
+        // Whoever asked may be gone, and asks again when nothing comes.
+        let _ = self.channel.send_at_once(&ToEntrance::Reply { packet });
     }
 }
 
 impl Connection {
+    /// Have what programs connect to come here. As long as another server has it, nobody comes.
+    ///
+    /// Fails when the sandbox has no network, or when its kernel cannot catch all connections: then they lead nowhere.
+    pub async fn catch(&self) -> Result<()> {
+        match self.ask(&ToInit::Network).await? {
+            FromInit::Network(Catch::Yours | Catch::Others | Catch::HandedOn) => Ok(()),
+            FromInit::Network(Catch::None) => Err(no_network()),
+            FromInit::Network(Catch::Impossible { step, reason }) => {
+                Err(Error::unsupported("a network cannot be held to its rules on the kernel that the sandbox runs on")
+                    .with_hint(
+                        "the kernel needs nftables with its `tproxy` expression; use a sandbox without a network",
+                    )
+                    .with_cause(format!("{step}: {reason}")))
+            }
+            FromInit::Ready
+            | FromInit::DeadlineSet
+            | FromInit::Measured { .. }
+            | FromInit::Frozen { .. }
+            | FromInit::Busy
+            | FromInit::Staying => Err(another_question()),
+        }
+    }
+
     /// Wait for the next connection of a program. Nobody is taken whom nobody waits for, so several may wait at once.
     pub async fn accept(&self) -> Result<Arrival> {
-        let Handles { channel, input, output, errors: _ } = self.begin(Task::Accept, Part::default())?;
+        let Handles { channel, input, output, errors: _ } = self.begin(Task::Accept, Part::default()).await?;
         match channel.receive().await {
             Ok(Some(FromEntrance::Connected { address, port })) => {
                 let destination = SocketAddr::new(IpAddr::V6(Ipv6Addr::from(address)).to_canonical(), port);
@@ -81,7 +104,7 @@ impl Connection {
 
     /// Wait for the next question for a name.
     pub async fn question(&self) -> Result<Question> {
-        let Handles { channel, .. } = self.begin(Task::Question, Part::default())?;
+        let Handles { channel, .. } = self.begin(Task::Question, Part::default()).await?;
         match channel.receive().await {
             Ok(Some(FromEntrance::Asked { packet })) => Ok(Question { packet, channel }),
             Ok(Some(FromEntrance::Connected { .. }) | None) | Err(_) => Err(self.lost().unwrap_or_else(no_network)),

@@ -32,6 +32,7 @@ pub fn message(request: &ExecRequest, environment: Environment, directory: &Gues
         terminal: request.terminal.map(|size| Terminal { rows: size.rows, columns: size.columns }),
         timeout_milliseconds: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2),
         detached: request.on_disconnect == OnDisconnect::Continue,
+        joined: request.output == OutputTarget::Joined,
         logged: request.output == OutputTarget::Log,
         account: request.account.map(|account| (account.user, account.group)),
         script: request.script.as_ref().map(|script| (script.path().as_bytes().to_vec(), script.contents().to_vec())),

@@ -41,26 +41,45 @@ impl AgentFiles {
         Self(connection)
     }
 
-    fn begin(&self, path: &GuestPath, message: FileOperation, part: Part) -> Result<Begun> {
-        let Handles { channel, input, output, errors: _ } = self.0.begin(Task::Work(Work::File(message)), part)?;
+    async fn begin(&self, path: &GuestPath, message: FileOperation, part: Part) -> Result<Begun> {
+        let task = Task::Work(Work::File(message));
+        let Handles { channel, input, output, errors: _ } = self.0.begin(task, part).await?;
         let operation = Operation { connection: self.0.clone(), channel, path: path.clone() };
         Ok(Begun { operation, input, output })
     }
 
+    /// All of these directories, in the form of [`crate::stream`].
+    pub async fn pack_trees(&self, places: &[GuestPath]) -> Result<Box<dyn AsyncRead + Send + Unpin>> {
+        let message = FileOperation::PackTrees { places: bytes_of(places) };
+        let Begun { operation, output, .. } = self.begin(&GuestPath::root(), message, Part::default()).await?;
+        operation.done().await?;
+        Ok(Box::new(Outgoing { stream: output, operation, is_complete: false }))
+    }
+
+    /// Have these directories hold what is written, in that form, and nothing else. What they held is gone from the first
+    /// moment on.
+    pub async fn replace_trees(&self, places: &[GuestPath]) -> Result<Box<dyn WriteFile>> {
+        self.incoming(&GuestPath::root(), FileOperation::ReplaceTrees { places: bytes_of(places) }).await
+    }
+
     async fn do_only(&self, path: &GuestPath, message: FileOperation) -> Result<()> {
-        self.begin(path, message, Part::default())?.operation.done().await
+        self.begin(path, message, Part::default()).await?.operation.done().await
     }
 
     async fn incoming(&self, path: &GuestPath, message: FileOperation) -> Result<Box<dyn WriteFile>> {
-        let Begun { operation, input, .. } = self.begin(path, message, Part::default())?;
+        let Begun { operation, input, .. } = self.begin(path, message, Part::default()).await?;
         operation.done().await?;
         Ok(Box::new(Incoming { stream: input, operation, failure: None }))
     }
 }
 
+fn bytes_of(places: &[GuestPath]) -> Vec<Vec<u8>> {
+    places.iter().map(|place| place.as_bytes().to_vec()).collect()
+}
+
 impl Operation {
     async fn answer(&self) -> Result<FromFile> {
-        match self.channel.receive().await {
+        match self.connection.unless_silent(self.channel.receive()).await? {
             Ok(Some(FromFile::Failed(failure))) => Err(refused(failure, &self.path)),
             Ok(Some(answer)) => Ok(answer),
             Ok(None) | Err(_) => Err(self.connection.lost().unwrap_or_else(|| no_worker(&self.path))),
@@ -83,7 +102,7 @@ impl Operation {
 impl Files for AgentFiles {
     async fn stat(&self, path: &GuestPath) -> Result<FileStat> {
         let message = FileOperation::Stat { path: path.as_bytes().to_vec() };
-        let Begun { operation, .. } = self.begin(path, message, Part::default())?;
+        let Begun { operation, .. } = self.begin(path, message, Part::default()).await?;
         match operation.answer().await? {
             FromFile::Stat(stat) => Ok(filework::stat(&stat)),
             other => Err(operation.unexpected(&other)),
@@ -96,7 +115,7 @@ impl Files for AgentFiles {
             recursive: options.recursive,
             max_entries: options.max_entries as u64,
         };
-        let Begun { operation, .. } = self.begin(path, message, Part::default())?;
+        let Begun { operation, .. } = self.begin(path, message, Part::default()).await?;
         let mut listing = Listing::default();
         loop {
             match operation.answer().await? {
@@ -116,7 +135,7 @@ impl Files for AgentFiles {
         }
         let part = Part { offset: range.offset, length: range.length };
         let message = FileOperation::Read { path: path.as_bytes().to_vec() };
-        let Begun { operation, output, .. } = self.begin(path, message, part)?;
+        let Begun { operation, output, .. } = self.begin(path, message, part).await?;
         match operation.answer().await? {
             FromFile::Opened(stat) => Ok(ReadFile { stat: filework::stat(&stat), stream: Box::new(output) }),
             other => Err(operation.unexpected(&other)),
@@ -148,7 +167,7 @@ impl Files for AgentFiles {
 
     async fn pack(&self, path: &GuestPath) -> Result<Box<dyn AsyncRead + Send + Unpin>> {
         let message = FileOperation::Pack { path: path.as_bytes().to_vec() };
-        let Begun { operation, output, .. } = self.begin(path, message, Part::default())?;
+        let Begun { operation, output, .. } = self.begin(path, message, Part::default()).await?;
         operation.done().await?;
         Ok(Box::new(Outgoing { stream: output, operation, is_complete: false }))
     }
@@ -200,7 +219,7 @@ impl WriteFile for Incoming {
             return Err(refused(failure, &operation.path));
         }
         // A worker that has given up does not take it, and its reason is read below.
-        let _ = operation.channel.send(&ToFile::Commit);
+        let _ = operation.channel.send(&ToFile::Commit).await;
         operation.done().await
     }
 }

@@ -11,8 +11,9 @@
 //! └──────────┴──────┴────────┴──────┴─────────┘
 //! ```
 //!
-//! The bridge speaks first: [`HELLO_BYTES`] bytes that say which protocol it knows, sent when process 1 takes work. Shared
-//! with process 1's program, so there is no system call in here.
+//! The server speaks first, by one frame with the token that lets it in. The bridge shows it to process 1 and answers with
+//! [`HELLO_BYTES`] bytes that say which protocol it knows, when process 1 takes work. Shared with process 1's program, so
+//! there is no system call in here.
 #![allow(dead_code, reason = "two programs share this file and each uses its part")]
 
 use std::time::Duration;
@@ -32,9 +33,13 @@ pub const MAX_PAYLOAD: usize = MAX_MESSAGE + 1024;
 pub const HEADER_BYTES: usize = 10;
 pub const HELLO_BYTES: usize = 16;
 
-/// How often the server says that it is there. Its stream may stay open when it is not: daemons hold the other end.
+/// Longer than any token is.
+pub const MAX_TOKEN: usize = 256;
+
+/// How often each side says that it is there. A server's stream may stay open when it is not: daemons hold the other end. A
+/// bridge may be stopped by programs that are the same user.
 pub const BEAT: Duration = Duration::from_secs(10);
-/// A bridge that has heard nothing for so long has no server any more. Several beats may be late.
+/// Who has heard nothing for so long has nobody on the other side any more. Several beats may be late.
 pub const SILENCE: Duration = Duration::from_secs(60);
 
 const MAGIC: [u8; 8] = *b"sandpen\0";
@@ -95,6 +100,8 @@ pub enum Kind {
     Resize,
     /// The sender is there. It is of no work, and is not answered.
     Beat,
+    /// The token of who wants to come in: the first frame of a server, and its only one of this kind.
+    Present,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,8 +148,13 @@ impl Begin {
 
 fn operation_has(operation: &FileOperation, lane: Lane) -> bool {
     match operation {
-        FileOperation::Write { .. } | FileOperation::Place { .. } | FileOperation::Unpack { .. } => lane == Lane::Input,
-        FileOperation::Read { .. } | FileOperation::Pack { .. } => lane == Lane::Output,
+        FileOperation::Write { .. }
+        | FileOperation::Place { .. }
+        | FileOperation::Unpack { .. }
+        | FileOperation::ReplaceTrees { .. } => lane == Lane::Input,
+        FileOperation::Read { .. } | FileOperation::Pack { .. } | FileOperation::PackTrees { .. } => {
+            lane == Lane::Output
+        }
         FileOperation::Stat { .. }
         | FileOperation::List { .. }
         | FileOperation::MakeDirectory { .. }
@@ -204,6 +216,7 @@ impl<'a> Frame<'a> {
             (Kind::Begin, _) => length <= MAX_PAYLOAD,
             (Kind::Finish | Kind::Stop | Kind::Beat, _) => length == 0,
             (Kind::Credit | Kind::Resize, _) => length == 4,
+            (Kind::Present, _) => length <= MAX_TOKEN,
         };
         if fits { Ok(self) } else { Err(Malformed) }
     }
@@ -221,6 +234,7 @@ impl Kind {
             Self::Credit => 6,
             Self::Resize => 7,
             Self::Beat => 8,
+            Self::Present => 9,
         }
     }
 
@@ -235,6 +249,7 @@ impl Kind {
             Self::Credit,
             Self::Resize,
             Self::Beat,
+            Self::Present,
         ]
         .into_iter()
         .find(|kind| kind.number() == number)
@@ -330,13 +345,14 @@ mod tests {
         let bad = [
             frame(MAX_PAYLOAD as u32 + 1, 0, 0),
             frame(u32::MAX, 3, 2),
-            frame(1, 9, 0),
+            frame(1, 10, 0),
             frame(1, 3, 4),
             [frame(1, 4, 2), vec![0]].concat(),
             [frame(1, 8, 0), vec![0]].concat(),
             frame(0, 3, 2),
             [frame(MAX_DATA as u32 + 1, 3, 2), vec![0; MAX_DATA + 1]].concat(),
             [frame(3, 6, 1), vec![0; 3]].concat(),
+            [frame(MAX_TOKEN as u32 + 1, 9, 0), vec![0; MAX_TOKEN + 1]].concat(),
         ];
         for bytes in bad {
             let mut decoder = Decoder::default();

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use sandbox::{GuestPath, Persistence};
-
-/// The variable by which process 1 and its bridges learn the token that lets bridges in. It belongs into the environment
-/// that the daemon gives to all that it starts in the sandbox itself; programs do not get that environment.
-pub const TOKEN_VARIABLE: &str = "SANDPEN_TOKEN";
+use sha2::{Digest, Sha256};
 
 /// How process 1 is to live in a sandbox that a daemon makes.
 ///
@@ -14,6 +11,8 @@ pub const TOKEN_VARIABLE: &str = "SANDPEN_TOKEN";
 /// programs get none of them. It needs `/proc`, and a `/run` that only root can write to, for the logs of detached commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosted {
+    /// Lets in who knows it. Process 1 is told its digest only: what it is told can be read by everybody inside.
+    pub token: String,
     /// Whom programs run as.
     pub user: u32,
     pub group: u32,
@@ -21,6 +20,12 @@ pub struct Hosted {
     /// one stays until its deadline, or until nobody has used it for `idle`.
     pub persistence: Persistence,
     pub idle: Duration,
+    /// A persistent one that is told to end by `SIGTERM` writes its files to [`KEPT_DIRECTORY`] first, which is to be root's
+    /// and to outlive it, and goes on with them when it is started again. How it has ended says [`KeptExit`].
+    ///
+    /// [`KEPT_DIRECTORY`]: crate::KEPT_DIRECTORY
+    /// [`KeptExit`]: crate::KeptExit
+    pub keeps_files: bool,
     pub open_files: u64,
     /// Whether all connections that programs make are caught and come out of [`Connection::accept`], and their questions
     /// for names out of [`Connection::question`]. Process 1 then needs a network of its own with a loopback alone, and
@@ -29,6 +34,7 @@ pub struct Hosted {
     /// [`Connection::accept`]: crate::Connection::accept
     /// [`Connection::question`]: crate::Connection::question
     pub network: HostedNetwork,
+    pub streams: HostedStreams,
     /// Directories that are to belong to programs: they are made where they are missing. What lies in them stays as it is.
     pub places: Vec<GuestPath>,
 }
@@ -42,21 +48,35 @@ pub enum HostedNetwork {
     Caught { proxy_port: u16 },
 }
 
+/// What becomes of the streams that the daemon starts process 1 with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostedStreams {
+    Unused,
+    /// The first connection is opened over its stdin and stdout, and counts as the first that came.
+    Bridge,
+}
+
 impl Hosted {
     /// Of process 1, after the program's own path.
     pub fn arguments(&self) -> Vec<String> {
         let life = match self.persistence {
             Persistence::Ephemeral => "ephemeral",
+            Persistence::Persistent if self.keeps_files => "kept",
             Persistence::Persistent => "persistent",
         };
         let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX / 2);
-        let words = ["hosted".to_owned(), self.user.to_string(), self.group.to_string(), life.to_owned()];
+        let role = match self.streams {
+            HostedStreams::Unused => "hosted",
+            HostedStreams::Bridge => "hosted-with-bridge",
+        };
+        let words = [role.to_owned(), self.user.to_string(), self.group.to_string(), life.to_owned()];
         let port = match self.network {
             HostedNetwork::Untouched => 0,
             HostedNetwork::Caught { proxy_port } => proxy_port,
         };
         let numbers = [idle.to_string(), self.open_files.to_string(), port.to_string()];
-        words.into_iter().chain(numbers).chain(self.places.iter().map(ToString::to_string)).collect()
+        let digest = Sha256::digest(self.token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+        words.into_iter().chain(numbers).chain([digest]).chain(self.places.iter().map(ToString::to_string)).collect()
     }
 
     /// Of a bridge: its stdin and stdout are what a connection is opened over. To be started as root, like process 1.

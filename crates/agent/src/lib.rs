@@ -11,10 +11,11 @@
 //! connection to the same sandbox.
 //!
 //! - `messages` is what is said to process 1; `execs` and `filework` translate it to and from the domain, for every engine.
-//! - `frame` is how it travels; `mux` and `lane` keep the conversations apart and hold each to its window.
+//! - `frame` is how it travels; `mux` and `lane` keep the conversations apart and hold each to its window, `carry` moves the bytes.
 //!
 //! No system call is made in here: this is to be built wherever a server runs.
 
+mod carry;
 mod channel;
 mod connection;
 mod entrance;
@@ -30,10 +31,13 @@ mod mux;
 #[cfg(test)]
 mod mux_tests;
 mod process;
+pub mod stream;
 
-pub use connection::{Connection, Frozen, Measured};
+pub use connection::{Connection, Frozen, Measured, Watcher};
 pub use entrance::{Arrival, Question};
-pub use hosted::{Hosted, HostedNetwork, TOKEN_VARIABLE};
+pub use files::AgentFiles;
+pub use hosted::{Hosted, HostedNetwork, HostedStreams};
+pub use messages::{KEPT_DIRECTORY, KeptExit, PROGRAM_DIRECTORY};
 
 /// Process 1: a static program for Linux, which an image needs nothing for.
 pub static PROGRAM: &[u8] = include_bytes!(env!("SANDPEN_INIT"));

@@ -8,6 +8,29 @@ use serde::{Deserialize, Serialize};
 /// Below the default socket buffer, above the largest message (arguments and environment of one exec).
 pub const MAX_MESSAGE: usize = 192 * 1024;
 
+/// Where the program of a hosted process 1 is seen inside. A link of the image there would lead to something of the image.
+pub const PROGRAM_DIRECTORY: &str = "/.sandpen";
+
+/// Where a hosted process 1 that keeps its files through a stop has them meanwhile: root's own, and closed to all others.
+pub const KEPT_DIRECTORY: &str = "/.sandpen-kept";
+
+/// How such a process 1 has ended, as its exit code. Any other code is that of one that could keep nothing.
+#[derive(Debug)]
+pub struct KeptExit;
+
+impl KeptExit {
+    /// It was stopped, and its files are kept.
+    pub const STOPPED: i32 = 0;
+    /// Its time was over.
+    pub const ENDED: i32 = 100;
+    /// It was started, and had been ended before it could keep anything.
+    pub const LOST: i32 = 101;
+    /// It was stopped, and there was no room for its files.
+    pub const NOT_KEPT: i32 = 102;
+    /// It was started, and there is no room for the files that are kept, or they cannot be read.
+    pub const NOT_BROUGHT_BACK: i32 = 103;
+}
+
 /// To process 1.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToInit {
@@ -18,14 +41,17 @@ pub enum ToInit {
     },
     /// What only the inside can see. Answered with [`FromInit::Measured`].
     Measure,
-    /// Take no work from anybody until this connection says [`ToInit::Thaw`] or closes. Answered with
+    /// Take no work from anybody until this connection says [`ToInit::Thaw`] or closes, but for file work from this
+    /// connection, which nobody disturbs then. Answered with
     /// [`FromInit::Frozen`] when nothing runs any more, or with [`FromInit::Busy`].
     Freeze,
     /// Not answered: whoever says it may have no time to wait.
     Thaw,
+    /// The sender is there. Not answered; a bridge that does not say it has no hold on the sandbox any more.
+    Beat,
     /// To one that would end with this connection: outlive it. Answered with [`FromInit::Staying`].
     Stay,
-    /// The sockets on which everything lands that programs connect to. Answered with [`FromInit::Caught`].
+    /// The sockets on which everything lands that programs connect to. Answered with [`FromInit::Network`].
     Network,
     /// The first word on a socket that everybody inside can reach. Answered with [`FromInit::Ready`].
     Present {
@@ -68,8 +94,23 @@ pub enum FromInit {
     /// A command runs, or one left something running, or a file is being written.
     Busy,
     Staying,
-    /// With two descriptors, for connections and for questions about names; with none where there is no network.
-    Caught,
+    Network(Catch),
+}
+
+/// What becomes of the connections of programs. One bridge at a time has them: only the server that gave a name an address
+/// knows the name.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum Catch {
+    /// With two descriptors, for connections and for questions about names. They are the bridge's until it ends.
+    Yours,
+    /// Another bridge has them. [`Catch::HandedOn`] follows when that one ends.
+    Others,
+    /// What [`Catch::Yours`] is, unasked.
+    HandedOn,
+    /// The sandbox has no network.
+    None,
+    /// The kernel did not take what catches connections, so they lead nowhere.
+    Impossible { step: String, reason: String },
 }
 
 /// From a bridge: somebody inside connects, or asks for a name.
@@ -97,6 +138,8 @@ pub struct Exec {
     pub detached: bool,
     /// A file to write first: its path and contents.
     pub script: Option<(Vec<u8>, Vec<u8>)>,
+    /// Both kinds of output go where standard output goes.
+    pub joined: bool,
     /// Keep the output inside instead of sending it; there are no streams then.
     pub logged: bool,
     /// The user and group to be, in a builder alone.
@@ -231,6 +274,15 @@ pub enum FileOperation {
     /// A tar stream comes by the pipe; answered as `Write` is.
     Unpack {
         path: Vec<u8>,
+    },
+    /// All that is in these directories leaves by the pipe, in the form of `stream`. Answered as `Pack` is.
+    PackTrees {
+        places: Vec<Vec<u8>>,
+    },
+    /// What these directories hold is removed, and what they are to hold comes by the pipe in that form. Answered as
+    /// `Write` is.
+    ReplaceTrees {
+        places: Vec<Vec<u8>>,
     },
 }
 

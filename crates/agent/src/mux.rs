@@ -1,8 +1,10 @@
 //! Many conversations over one stream: who gets which frame, and who may send how much.
 //!
-//! One lock for each work, held for as long as it takes to copy a frame. What is sent goes to one task that writes; it
-//! needs no bound of its own, because the windows bound what each lane may have on its way. The other side is not trusted:
-//! whoever sends more than its window holds, or what nobody can have asked for, has ended the connection.
+//! One lock for each work, held for as long as it takes to copy a frame. What is sent goes to one task that writes. The
+//! windows bound what each lane may have on its way; whoever begins, asks or tells something waits until there is room for
+//! it, so that a bridge that does not read holds up its callers and fills nothing. What a handle says when it is dropped
+//! waits for nobody, and there is little of it for each work. The other side is not trusted: whoever sends more than its
+//! window holds, or what nobody can have asked for, has ended the connection.
 
 use std::collections::HashMap;
 use std::io;
@@ -11,17 +13,41 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use serde::Serialize;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::channel::Channel;
 use crate::frame::{Begin, Frame, Kind, Lane, Malformed};
 use crate::lane::{Inward, LaneReader, LaneWriter, Outward, Packets};
 use crate::messages::{FromInit, MAX_MESSAGE, ToInit};
 
+/// Bytes of work, questions and messages that wait to be written. Several of the largest fit.
+const ROOM: usize = 1 << 20;
+
+/// A frame on its way, with the room that it takes until it is written.
+#[derive(Debug)]
+pub struct Outgoing {
+    pub bytes: Vec<u8>,
+    _room: Option<OwnedSemaphorePermit>,
+}
+
+impl Outgoing {
+    fn new(frame: &Frame<'_>, room: Option<OwnedSemaphorePermit>) -> Self {
+        let mut bytes = Vec::with_capacity(crate::frame::HEADER_BYTES + frame.payload.len());
+        frame.write(&mut bytes);
+        Self { bytes, _room: room }
+    }
+
+    /// One that nobody waits for.
+    pub fn at_once(frame: &Frame<'_>) -> Self {
+        Self::new(frame, None)
+    }
+}
+
 /// Both ends of everything that is under way.
 #[derive(Debug)]
 pub struct Mux {
-    outgoing: mpsc::UnboundedSender<Vec<u8>>,
+    outgoing: mpsc::UnboundedSender<Outgoing>,
+    room: Arc<Semaphore>,
     next: AtomicU32,
     table: Mutex<Table>,
 }
@@ -61,14 +87,16 @@ pub struct Handles {
 
 impl Mux {
     /// What it has to say comes out of the receiver, frame by frame, until it is cut.
-    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Vec<u8>>) {
+    pub fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Outgoing>) {
         let (outgoing, frames) = mpsc::unbounded_channel();
-        (Arc::new(Self { outgoing, next: AtomicU32::new(1), table: Mutex::default() }), frames)
+        let room = Arc::new(Semaphore::new(ROOM));
+        (Arc::new(Self { outgoing, room, next: AtomicU32::new(1), table: Mutex::default() }), frames)
     }
 
     /// `None` when nothing can be begun any more.
-    pub fn begin(self: &Arc<Self>, begin: &Begin) -> Result<Option<Handles>, TooLarge> {
+    pub async fn begin(self: &Arc<Self>, begin: &Begin) -> Result<Option<Handles>, TooLarge> {
         let payload = encoded(begin)?;
+        let Some(room) = self.room_for(&payload).await else { return Ok(None) };
         let Some(number) = self.number() else { return Ok(None) };
         let work = Arc::new(Work { mux: self.clone(), number, state: Mutex::new(State::of(begin)) });
         {
@@ -78,7 +106,7 @@ impl Mux {
             }
             table.works.insert(number, Arc::downgrade(&work));
         }
-        self.send(Kind::Begin, number, Lane::Messages, &payload);
+        self.send_in(Some(room), &Frame::new(Kind::Begin, number, Lane::Messages, &payload));
         Ok(Some(Handles {
             channel: Channel::new(work.clone()),
             input: LaneWriter::new(work.clone()),
@@ -88,8 +116,9 @@ impl Mux {
     }
 
     /// The answer ends without a word when the connection does.
-    pub fn ask(&self, question: &ToInit) -> Result<Option<oneshot::Receiver<FromInit>>, TooLarge> {
+    pub async fn ask(&self, question: &ToInit) -> Result<Option<oneshot::Receiver<FromInit>>, TooLarge> {
         let payload = encoded(question)?;
+        let Some(room) = self.room_for(&payload).await else { return Ok(None) };
         let Some(number) = self.number() else { return Ok(None) };
         let (answer, on_answer) = oneshot::channel();
         {
@@ -99,11 +128,11 @@ impl Mux {
             }
             table.questions.insert(number, answer);
         }
-        self.send(Kind::Ask, number, Lane::Messages, &payload);
+        self.send_in(Some(room), &Frame::new(Kind::Ask, number, Lane::Messages, &payload));
         Ok(Some(on_answer))
     }
 
-    /// Say something that is not answered.
+    /// Say something that is not answered, and that is short enough to wait for nobody.
     pub fn tell(&self, message: &ToInit) -> Result<(), TooLarge> {
         let payload = encoded(message)?;
         if let Some(number) = self.number() {
@@ -133,7 +162,7 @@ impl Mux {
                 work.map_or(Ok(()), |work| work.state().receive(frame))
             }
             Kind::Beat => Ok(()),
-            Kind::Ask | Kind::Begin | Kind::Resize => Err(Malformed),
+            Kind::Ask | Kind::Begin | Kind::Resize | Kind::Present => Err(Malformed),
         }
     }
 
@@ -145,6 +174,7 @@ impl Mux {
             (std::mem::take(&mut table.works), std::mem::take(&mut table.questions))
         };
         drop(questions);
+        self.room.close();
         for work in works.into_values().filter_map(|work| work.upgrade()) {
             work.state().cut();
         }
@@ -154,11 +184,19 @@ impl Mux {
         self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |number| number.checked_add(1)).ok()
     }
 
+    /// Wait until so much more may be on its way; `None` when nothing goes any more.
+    async fn room_for(&self, payload: &[u8]) -> Option<OwnedSemaphorePermit> {
+        let bytes = u32::try_from(payload.len()).ok()?;
+        self.room.clone().acquire_many_owned(bytes).await.ok()
+    }
+
     fn send(&self, kind: Kind, work: u32, lane: Lane, payload: &[u8]) {
-        let mut bytes = Vec::with_capacity(crate::frame::HEADER_BYTES + payload.len());
-        Frame::new(kind, work, lane, payload).write(&mut bytes);
+        self.send_in(None, &Frame::new(kind, work, lane, payload));
+    }
+
+    fn send_in(&self, room: Option<OwnedSemaphorePermit>, frame: &Frame<'_>) {
         // A connection that is gone is noticed by whoever waits for something from it.
-        let _ = self.outgoing.send(bytes);
+        let _ = self.outgoing.send(Outgoing::new(frame, room));
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -184,13 +222,27 @@ impl Work {
         self.mux.send(kind, self.number, lane, payload);
     }
 
-    pub fn tell(&self, message: &impl Serialize) -> io::Result<()> {
+    /// Fails with `BrokenPipe` when the other side is gone.
+    pub async fn tell(&self, message: &impl Serialize) -> io::Result<()> {
         let bytes = encoded(message).map_err(|TooLarge| io::ErrorKind::ArgumentListTooLong)?;
+        let room = self.mux.room_for(&bytes).await.ok_or(io::ErrorKind::BrokenPipe)?;
+        self.tell_in(room, &bytes)
+    }
+
+    /// The same, and `WouldBlock` when there is no room for it now.
+    pub fn tell_at_once(&self, message: &impl Serialize) -> io::Result<()> {
+        let bytes = encoded(message).map_err(|TooLarge| io::ErrorKind::ArgumentListTooLong)?;
+        let count = u32::try_from(bytes.len()).map_err(|_| io::ErrorKind::ArgumentListTooLong)?;
+        let room = self.mux.room.clone().try_acquire_many_owned(count).map_err(|_| io::ErrorKind::WouldBlock)?;
+        self.tell_in(room, &bytes)
+    }
+
+    fn tell_in(&self, room: OwnedSemaphorePermit, bytes: &[u8]) -> io::Result<()> {
         let is_over = self.state().messages.is_over();
         if is_over {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        self.send(Kind::Data, Lane::Messages, &bytes);
+        self.mux.send_in(Some(room), &Frame::new(Kind::Data, self.number, Lane::Messages, bytes));
         Ok(())
     }
 
@@ -262,7 +314,7 @@ impl State {
             (Kind::Data | Kind::Finish, Lane::Input)
             | (Kind::Stop, Lane::Messages)
             | (Kind::Credit, Lane::Messages | Lane::Output | Lane::Errors)
-            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Resize | Kind::Beat, _) => Err(Malformed),
+            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Resize | Kind::Beat | Kind::Present, _) => Err(Malformed),
         }
     }
 

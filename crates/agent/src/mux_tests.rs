@@ -63,8 +63,11 @@ async fn connect() -> (Connection, Inside) {
     let (ours, mut theirs) = tokio::io::duplex(1 << 20);
     theirs.write_all(&frame::hello()).await.unwrap();
     let (reader, writer) = tokio::io::split(ours);
-    let connection = Connection::open(reader, writer).await.unwrap();
-    (connection, Inside { stream: theirs, decoder: Decoder::default() })
+    let connection = Connection::open(reader, writer, "token").await.unwrap();
+    let mut inside = Inside { stream: theirs, decoder: Decoder::default() };
+    let presented = inside.hear().await;
+    assert_eq!((presented.kind, &presented.payload[..]), (Kind::Present, &b"token"[..]), "it says who it is first");
+    (connection, inside)
 }
 
 async fn started() -> (Connection, Inside, u32, Process) {
@@ -96,7 +99,7 @@ async fn open_with(hello: &[u8]) -> ErrorKind {
     theirs.write_all(hello).await.unwrap();
     drop(theirs);
     let (reader, writer) = tokio::io::split(ours);
-    Connection::open(reader, writer).await.unwrap_err().kind()
+    Connection::open(reader, writer, "token").await.unwrap_err().kind()
 }
 
 #[tokio::test]
@@ -286,4 +289,61 @@ async fn the_stream_closes_with_the_last_handle() {
     let mut rest = Vec::new();
     let closed = tokio::time::timeout(Duration::from_secs(10), inside.stream.read_to_end(&mut rest)).await;
     assert!(closed.is_ok(), "the stream stays open");
+}
+
+#[tokio::test]
+async fn a_bridge_that_does_not_read_holds_up_callers_and_fills_nothing() {
+    let (ours, mut theirs) = tokio::io::duplex(4 << 10);
+    let greeting = tokio::spawn(async move {
+        theirs.write_all(&frame::hello()).await.unwrap();
+        theirs
+    });
+    let (reader, writer) = tokio::io::split(ours);
+    let connection = Connection::open(reader, writer, "token").await.unwrap();
+    let theirs = greeting.await.unwrap();
+    let large = "x".repeat(90 << 10);
+    let begun = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..200 {
+        let (connection, large, begun) = (connection.clone(), large.clone(), begun.clone());
+        callers.spawn(async move {
+            let request = ExecRequest::new(["program", &large], Duration::from_secs(5)).unwrap();
+            let message = crate::execs::message(&request, Default::default(), &"/workspace".parse().unwrap());
+            let handles = connection.begin(Task::Work(Work::Exec(message)), frame::Part::default()).await;
+            begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            handles.map(drop)
+        });
+    }
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let count = begun.load(std::sync::atomic::Ordering::Relaxed);
+    assert!((1..=13).contains(&count), "{count} of 200 wait to be written");
+    // It reads again, and everybody gets their turn.
+    let mut inside = Inside { stream: theirs, decoder: Decoder::default() };
+    let mut heard = 0;
+    while heard < 200 {
+        heard += usize::from(inside.hear().await.kind == Kind::Begin);
+    }
+    while let Some(called) = callers.join_next().await {
+        called.unwrap().unwrap();
+    }
+    assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 200);
+}
+
+#[tokio::test]
+async fn whoever_waits_for_a_bridge_hears_when_the_sandbox_is_gone() {
+    let (ours, mut theirs) = tokio::io::duplex(64);
+    theirs.write_all(&frame::hello()).await.unwrap();
+    let (reader, writer) = tokio::io::split(ours);
+    let connection = Connection::open(reader, writer, "token").await.unwrap();
+    let request = ExecRequest::new(["program", &"x".repeat(90 << 10)], Duration::from_secs(5)).unwrap();
+    let mut callers = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (connection, request) = (connection.clone(), request.clone());
+        callers.spawn(async move { connection.start(&request).await.map(drop) });
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    connection.sandbox_is_gone();
+    while let Some(called) = callers.join_next().await {
+        assert_eq!(called.unwrap().unwrap_err().kind(), ErrorKind::NotFound);
+    }
 }

@@ -21,8 +21,9 @@ use crate::lane::LaneReader;
 use crate::messages::{EndCause, ExecEnd, FromExec, ToExec, Work};
 use crate::mux::Handles;
 
-/// Starting takes a millisecond; a machine under the heaviest load has started it by then.
-const START_PATIENCE: Duration = Duration::from_secs(30);
+/// Starting takes a millisecond, and many times that in a full machine or on a slow kernel. While the sandbox says that it is
+/// there, only a start that hangs in the kernel takes this long; silence ends the connection before.
+const START_PATIENCE: Duration = Duration::from_secs(300);
 
 /// A sandbox that was told to end has ended by then.
 const END_PATIENCE: Duration = Duration::from_secs(10);
@@ -34,8 +35,9 @@ pub async fn start(connection: &Connection, request: &ExecRequest) -> Result<Pro
     let workspace = GuestPath::workspace();
     let directory = request.work_directory.as_ref().unwrap_or(&workspace);
     let task = Task::Work(Work::Exec(message(request, Environment::default(), directory)));
-    let Handles { channel, input, output, errors } = connection.begin(task, Part::default())?;
-    match tokio::time::timeout(START_PATIENCE, channel.receive()).await {
+    let Handles { channel, input, output, errors } = connection.begin(task, Part::default()).await?;
+    let started = tokio::time::timeout(START_PATIENCE, channel.receive());
+    match connection.unless_silent(started).await? {
         Ok(Ok(Some(FromExec::Started))) => {}
         Ok(Ok(Some(FromExec::NotStarted { stage, errno }))) => {
             return Err(not_started(stage, errno, directory, request));
@@ -54,7 +56,7 @@ pub async fn start(connection: &Connection, request: &ExecRequest) -> Result<Pro
         outcome: Mutex::new(None),
     };
     Ok(Process {
-        stdin: (request.output == OutputTarget::Streams).then(|| Box::new(input) as _),
+        stdin: (request.output != OutputTarget::Log).then(|| Box::new(input) as _),
         stdout: Box::new(Heard(output)),
         stderr: Box::new(Heard(errors)),
         control: Box::new(control),
@@ -88,8 +90,8 @@ struct Control {
 
 impl Control {
     /// A command that has ended takes no messages, and needs none.
-    fn tell(&self, message: &ToExec) -> Result<()> {
-        match self.channel.send(message) {
+    async fn tell(&self, message: &ToExec) -> Result<()> {
+        match self.connection.unless_silent(self.channel.send(message)).await? {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             Err(error) => Err(Error::internal("the command cannot be reached").with_cause(error)),
@@ -114,7 +116,7 @@ impl Control {
 #[async_trait]
 impl ProcessControl for Control {
     async fn signal(&self, signal: Signal) -> Result<()> {
-        self.tell(&ToExec::Signal(signal.number()))
+        self.tell(&ToExec::Signal(signal.number())).await
     }
 
     async fn resize(&self, size: TerminalSize) -> Result<()> {
@@ -126,7 +128,7 @@ impl ProcessControl for Control {
     }
 
     async fn kill(&self) -> Result<()> {
-        self.tell(&ToExec::Kill)
+        self.tell(&ToExec::Kill).await
     }
 
     async fn wait(&self) -> Result<ExecOutcome> {

@@ -1,12 +1,16 @@
 //! What the suite cannot ask for: bridges that die, streams that are cut, slow readers, crowds, and programs that mean ill.
 
 mod hosted;
+mod hostile;
 #[path = "network/mod.rs"]
 mod network;
+mod signals;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use agent::Connection;
+use agent::frame::{Frame, Kind, Lane};
 use hosted::{Bridge, Hosted, Link, Settings};
 use libtest_mimic::{Arguments, Completion, Trial};
 use sandbox::{
@@ -28,9 +32,11 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn main() -> ExitCode {
     let cases: Vec<(&'static str, fn())> = trials![
         an_ephemeral_one_ends_with_its_bridge,
+        an_ephemeral_one_ends_with_its_own_streams,
         an_ephemeral_one_ends_when_nobody_comes,
         a_bridge_ends_when_its_server_is_silent,
         a_persistent_one_outlives_its_bridge,
+        a_persistent_one_outlives_its_own_streams,
         a_persistent_one_ends_when_nobody_uses_it,
         one_that_is_told_to_stay_stays,
         without_the_token_nobody_gets_in,
@@ -44,12 +50,21 @@ fn main() -> ExitCode {
         nothing_is_taken_while_frozen,
         descriptors_do_not_pile_up,
         a_deadline_ends_it,
+        hostile::a_flood_for_the_log_is_ended_in_time,
+        hostile::a_flood_of_the_dead_is_ended_in_time,
+        hostile::a_program_that_stops_what_starts_ends_the_sandbox,
+        hostile::a_script_is_written_to_a_file_only,
         network::connections_are_caught_wherever_they_go,
         network::a_connection_that_is_dropped_is_cut,
         network::much_goes_through_many_connections,
         network::questions_for_names_are_answered,
         network::the_network_is_not_the_programs_to_change,
         network::without_a_network_nobody_comes,
+        network::only_usual_sockets_can_be_made,
+        signals::a_supervisor_that_is_killed_or_stopped_takes_the_sandbox_along,
+        signals::a_helper_that_stands_by_does_so_too,
+        signals::a_bridge_that_is_stopped_is_not_waited_for,
+        signals::a_bridge_that_is_stopped_has_no_hold_on_its_sandbox,
     ];
     let lacking = hosted::lacking();
     let trials = cases.into_iter().map(|(name, run)| {
@@ -64,6 +79,11 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
+fn attached(mut settings: Settings) -> Settings {
+    settings.process_1.streams = agent::HostedStreams::Bridge;
+    settings
+}
+
 fn persistent(idle: Duration) -> Settings {
     let mut settings = Settings::default();
     settings.process_1.persistence = Persistence::Persistent;
@@ -73,6 +93,13 @@ fn persistent(idle: Duration) -> Settings {
 
 const LONG: Duration = Duration::from_secs(600);
 
+/// What a server says first.
+fn presented(token: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    Frame::new(Kind::Present, 0, Lane::Messages, token.as_bytes()).write(&mut bytes);
+    bytes
+}
+
 fn shell(script: &str) -> ExecRequest {
     let mut request = ExecRequest::shell(script, Duration::from_secs(100)).unwrap();
     request.environment.insert("PATH", "/usr/bin:/bin").unwrap();
@@ -80,7 +107,11 @@ fn shell(script: &str) -> ExecRequest {
 }
 
 async fn says(link: &Link, request: &ExecRequest) -> (ExecStatus, String) {
-    let Process { stdin, mut stdout, mut stderr, control } = link.connection.start(request).await.unwrap();
+    says_over(&link.connection, request).await
+}
+
+async fn says_over(connection: &Connection, request: &ExecRequest) -> (ExecStatus, String) {
+    let Process { stdin, mut stdout, mut stderr, control } = connection.start(request).await.unwrap();
     drop(stdin);
     let (mut text, mut errors) = (String::new(), String::new());
     let (output, _) = tokio::join!(stdout.read_to_string(&mut text), stderr.read_to_string(&mut errors));
@@ -129,6 +160,19 @@ async fn an_ephemeral_one_ends_with_its_bridge() {
     }
 }
 
+async fn an_ephemeral_one_ends_with_its_own_streams() {
+    let mut sandbox = Hosted::start(&attached(Settings::default())).await;
+    let connection = sandbox.attach().await.unwrap();
+    assert_eq!(says_over(&connection, &shell("echo there")).await, (ExecStatus::Exited(0), "there\n".into()));
+    let second = sandbox.connect().await.unwrap();
+    let process = second.connection.start(&shell("sleep 7105 & sleep 7105")).await.unwrap();
+    eventually("the command runs", || runs("7105")).await;
+    drop(connection);
+    sandbox.ended().await;
+    assert_eq!(process.control.wait().await.unwrap().status, ExecStatus::Killed);
+    eventually("nothing is left", || !runs("7105")).await;
+}
+
 async fn an_ephemeral_one_ends_when_nobody_comes() {
     let mut sandbox = Hosted::start(&Settings::default()).await;
     sandbox.wait_for_program().await;
@@ -143,10 +187,12 @@ async fn a_bridge_ends_when_its_server_is_silent() {
     let link = sandbox.connect().await.unwrap();
     let process = link.connection.start(&shell("sleep 7104")).await.unwrap();
     let begun = Instant::now();
-    let Bridge { mut child, stdin, mut stdout } = sandbox.bridge(hosted::TOKEN).unwrap();
+    let Bridge { mut child, mut stdin, mut stdout } = sandbox.bridge().unwrap();
+    stdin.write_all(&presented(hosted::TOKEN)).await.unwrap();
     let mut heard = Vec::new();
     stdout.read_to_end(&mut heard).await.unwrap();
-    assert_eq!((heard.len(), child.wait().await.unwrap().code()), (16, Some(4)));
+    assert_eq!(child.wait().await.unwrap().code(), Some(4));
+    assert!(heard.len() > 16, "a bridge says that it is there, also when nobody answers: {}", heard.len());
     assert!(begun.elapsed() > Duration::from_secs(50), "it did not wait");
     drop(stdin);
     // A server that is there has as little to say, and is longer there.
@@ -165,6 +211,23 @@ async fn a_persistent_one_outlives_its_bridge() {
     eventually("the command is killed", || !runs("7102")).await;
     let next = sandbox.connect().await.unwrap();
     assert_eq!(says(&next, &shell("ls /tmp/kept")).await, (ExecStatus::Exited(0), "/tmp/kept\n".into()));
+    sandbox.kill().await;
+}
+
+async fn a_persistent_one_outlives_its_own_streams() {
+    let mut sandbox = Hosted::start(&attached(persistent(LONG))).await;
+    let connection = sandbox.attach().await.unwrap();
+    let process = connection.start(&shell("touch /tmp/kept; sleep 7106")).await.unwrap();
+    eventually("the command runs", || runs("7106")).await;
+    drop((process, connection));
+    eventually("the command is killed", || !runs("7106")).await;
+    let next = sandbox.connect().await.unwrap();
+    assert_eq!(says(&next, &shell("ls /tmp/kept")).await.1, "/tmp/kept\n");
+    // Whoever is at the other ends would otherwise never see them close.
+    let streams = (0..3).map(|number| format!("/proc/{}/fd/{number}", sandbox.process_1));
+    for stream in streams {
+        assert!(std::fs::read_link(&stream).unwrap().ends_with("dev/null"), "{stream}");
+    }
     sandbox.kill().await;
 }
 
@@ -195,23 +258,34 @@ async fn without_the_token_nobody_gets_in() {
     let mut sandbox = Hosted::start(&settings).await;
     sandbox.wait_for_program().await;
     for token in ["", "a token of the test", "a token of the testsX"] {
-        let Bridge { mut child, stdin, mut stdout } = sandbox.bridge(token).unwrap();
+        let Bridge { mut child, mut stdin, mut stdout } = sandbox.bridge().unwrap();
+        stdin.write_all(&presented(token)).await.unwrap();
         let mut heard = Vec::new();
         stdout.read_to_end(&mut heard).await.unwrap();
         assert_eq!((heard.len(), child.wait().await.unwrap().code()), (0, Some(4)), "{token:?}");
         drop(stdin);
     }
     let link = sandbox.connect().await.unwrap();
-    let script = "id -u; SANDPEN_TOKEN=guess /.sandpen/init bridge < /dev/null; echo $?; \
-                  cat /proc/1/environ /proc/[0-9]*/environ 2> /dev/null | grep -a -c 'token of the tests'";
+    let script = "id -u; /.sandpen/init bridge < /dev/null; echo $?; \
+                  cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2> /dev/null | grep -a -c 'token of the test[s]'";
     let (_, text) = says(&link, &shell(script)).await;
     assert_eq!(text, "0\n4\n0\n");
+    // What everybody inside can read is the digest, and it opens nothing.
+    let digest = says(&link, &shell("tr '\\0' '\\n' < /proc/1/cmdline | grep -x '[0-9a-f]\\{64\\}'")).await.1;
+    let Bridge { mut child, mut stdin, stdout: _stdout } = sandbox.bridge().unwrap();
+    stdin.write_all(&presented(digest.trim())).await.unwrap();
+    assert_eq!((digest.len(), child.wait().await.unwrap().code()), (65, Some(4)));
     sandbox.kill().await;
 }
 
 async fn programs_cannot_reach_our_processes() {
     let sandbox = Hosted::start(&Settings::default()).await;
-    let link = sandbox.connect().await.unwrap();
+    reaches_nothing(&sandbox.connect().await.unwrap().connection).await;
+    let mut sandbox = Hosted::start(&attached(Settings::default())).await;
+    reaches_nothing(&sandbox.attach().await.unwrap()).await;
+}
+
+async fn reaches_nothing(connection: &Connection) {
     let script = "for file in /proc/[0-9]*; do \
                     pid=${file#/proc/}; [ $pid = $$ ] && continue; \
                     read -r name < $file/comm || continue; \
@@ -221,13 +295,13 @@ async fn programs_cannot_reach_our_processes() {
                     head -c 1 $file/mem > /dev/null 2>&1 && echo mem $pid; \
                     ls $file/fd > /dev/null 2>&1 && echo fd $pid; \
                     kill -9 $pid 2> /dev/null && echo kill $pid; \
-                    SANDPEN_TOKEN=x /.sandpen/init bridge < /dev/null > /dev/null 2>&1 && echo let in; \
+                    /.sandpen/init bridge < /dev/null > /dev/null 2>&1 && echo let in; \
                   done | sort | uniq -c | tr -s ' '";
-    let (status, text) = says(&link, &shell(script)).await;
+    let (status, text) = says_over(connection, &shell(script)).await;
     assert_eq!(status, ExecStatus::Exited(0));
     let ours: usize = text.trim().strip_suffix(" ours").expect(&text).parse().unwrap();
     assert!(ours >= 3, "process 1, a supervisor and a bridge are seen: {text}");
-    assert_eq!(says(&link, &shell("echo alive")).await.1, "alive\n");
+    assert_eq!(says_over(connection, &shell("echo alive")).await.1, "alive\n");
 }
 
 async fn programs_have_no_right_at_all() {

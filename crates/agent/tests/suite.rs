@@ -33,7 +33,12 @@ fn main() -> ExitCode {
 fn not_ours(name: &str, needs: Needs) -> Option<&'static str> {
     match needs {
         Needs::Nothing | Needs::Kernel | Needs::Terminal => {}
-        Needs::Network | Needs::Snapshots | Needs::Checkpoints | Needs::Trees | Needs::Builder => {
+        Needs::Network
+        | Needs::Snapshots
+        | Needs::Checkpoints
+        | Needs::Trees
+        | Needs::TreesAndCheckpoints
+        | Needs::Builder => {
             return Some("the engine of this test has no such power");
         }
     }

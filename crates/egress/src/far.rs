@@ -9,15 +9,19 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::pin;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::relay;
 
 const PORTION: usize = 64 * 1024;
 
+/// Of each end of a pair, in the kernel, both ways.
+const BUFFER: u32 = 256 * 1024;
+
 /// Somebody else who comes to a listener before us is turned away; nobody does so for ever.
 const MOST_STRANGERS: usize = 16;
+const BACKLOG: u32 = 32;
 
 /// What comes out of a sandbox, as long as somebody takes it from there.
 #[derive(Debug)]
@@ -55,8 +59,10 @@ pub struct Asked {
 
 /// Two ends of a connection on this host. No other process can be at either.
 pub(crate) async fn pair() -> io::Result<(TcpStream, TcpStream)> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-    let one = TcpStream::connect(listener.local_addr()?).await?;
+    let (listening, one) = (bounded()?, bounded()?);
+    listening.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let listener = listening.listen(BACKLOG)?;
+    let one = one.connect(listener.local_addr()?).await?;
     for _ in 0..MOST_STRANGERS {
         let (other, from) = listener.accept().await?;
         if from == one.local_addr()? {
@@ -65,6 +71,14 @@ pub(crate) async fn pair() -> io::Result<(TcpStream, TcpStream)> {
         }
     }
     Err(io::ErrorKind::ConnectionRefused.into())
+}
+
+/// With buffers that do not grow: a sandbox may make many connections, and fill each of them up.
+fn bounded() -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
+    socket.set_send_buffer_size(BUFFER)?;
+    socket.set_recv_buffer_size(BUFFER)?;
+    Ok(socket)
 }
 
 /// Serve one end while the other is copied to and from the sandbox. Ends are passed on as ends, and cuts as cuts.

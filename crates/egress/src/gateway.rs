@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+#[cfg(unix)]
+use std::os::fd::OwnedFd as OwnedSocket;
+#[cfg(windows)]
+use std::os::windows::io::OwnedSocket;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use sandbox::{Environment, Error, EventBus, HostRule, NetworkActivity, NetworkUsage, Owner, Result};
@@ -55,9 +58,9 @@ impl Default for GatewaySettings {
 pub struct Sockets {
     /// Listens on port [`Sockets::PROXY_PORT`] of every address. Connections to that port of a loopback address speak to
     /// the proxy; the local address of any other is where its maker wanted to go.
-    pub streams: OwnedFd,
+    pub streams: OwnedSocket,
     /// Bound to port 53 of 127.0.0.1.
-    pub names: OwnedFd,
+    pub names: OwnedSocket,
 }
 
 impl Sockets {
@@ -143,9 +146,13 @@ impl Gateway {
 
     /// The same for a sandbox whose sockets are in another kernel: somebody carries what lands on them to here.
     pub fn open_far(self: &Arc<Self>, pass: &Pass, arrivals: Arrivals) -> Result<Door> {
+        self.open_far_again(pass, arrivals, self.account(pass))
+    }
+
+    /// The same for one that had a door before.
+    pub fn open_far_again(self: &Arc<Self>, pass: &Pass, arrivals: Arrivals, account: Account) -> Result<Door> {
         let Arrivals { connections, questions } = arrivals;
-        let make = || Ok((Entrance::Far(connections), Questions::Far(questions.into())));
-        self.open_with(pass, self.account(pass), make)
+        self.open_with(pass, account, || Ok((Entrance::Far(connections), Questions::Far(questions.into()))))
     }
 
     fn account(&self, pass: &Pass) -> Account {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use sandbox::{Environment, GuestPath, HostRule, Network, Owner, SandboxId, SecretName};
+use sandbox::{Environment, Error, GuestPath, HostRule, Network, Owner, Result, SandboxId, SandboxSpec, SecretName};
 
 use crate::inspect::Inspect;
 
@@ -17,6 +17,26 @@ pub struct Grant {
     /// Of this sandbox alone, besides those of the gateway.
     pub private_hosts: Vec<HostRule>,
     pub secrets: BTreeSet<SecretName>,
+}
+
+impl Grant {
+    /// What a sandbox asks for. `None`: it has no network.
+    pub fn asked_by(id: &SandboxId, spec: &SandboxSpec) -> Result<Option<Self>> {
+        if spec.network.is_none() {
+            return match spec.secrets.first() {
+                None => Ok(None),
+                Some(secret) => Err(Error::invalid_input(format!("the secret {secret} needs a network"))
+                    .with_hint("ask for a network that reaches the secret's host")),
+            };
+        }
+        Ok(Some(Self {
+            id: id.clone(),
+            owner: spec.owner.clone(),
+            network: spec.network.clone(),
+            private_hosts: spec.private_hosts.clone(),
+            secrets: spec.secrets.clone(),
+        }))
+    }
 }
 
 /// A grant that was checked, with what a sandbox needs to use it.

@@ -24,6 +24,7 @@ mod inspect;
 mod lan;
 mod meter;
 mod names;
+#[cfg_attr(not(target_os = "linux"), path = "no_pipe.rs")]
 mod pipe;
 mod reach;
 mod record;

@@ -5,10 +5,11 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::net::Shutdown;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rustix::net::Shutdown;
+use socket2::SockRef;
 use tokio::net::TcpStream;
 
 use crate::activity::Direction;
@@ -87,7 +88,7 @@ impl From<io::Error> for End {
 
 /// Make the peer see that the connection was cut, not that it ended: half a file must not pass for a whole one.
 pub(crate) fn reset(stream: &TcpStream) {
-    let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+    let _ = stream.set_zero_linger();
 }
 
 async fn pump(from: &TcpStream, to: &TcpStream, direction: Direction, meter: &Meter) -> io::Result<()> {
@@ -103,7 +104,7 @@ async fn pump(from: &TcpStream, to: &TcpStream, direction: Direction, meter: &Me
             Moved::Bytes(bytes) => (moved, turn) = (moved + bytes, turn + bytes),
             Moved::Ended => {
                 // The other direction may go on. An error here means that the peer is gone, which that one will see.
-                let _ = rustix::net::shutdown(to, Shutdown::Write);
+                let _ = SockRef::from(to).shutdown(Shutdown::Write);
                 return Ok(());
             }
         }

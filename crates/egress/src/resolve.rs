@@ -80,7 +80,12 @@ impl Resolver {
 
 impl Lookup {
     fn from_host() -> Self {
-        let servers = system_conf::read_system_conf().and_then(|(config, options)| asking(config, options));
+        let servers = || -> Result<_, NetError> {
+            // What goes wrong in here has another type on each system.
+            let (config, options) = system_conf::read_system_conf()?;
+            asking(config, options)
+        };
+        let servers = servers();
         if let Err(error) = &servers {
             tracing::warn!(%error, "this host names no servers to resolve with");
         }

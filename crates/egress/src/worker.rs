@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Once;
 use std::thread::JoinHandle;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sandbox::system;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -46,9 +46,6 @@ impl Drop for Worker {
 fn allow_descriptors() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-            tracing::debug!(%error, "the number of descriptors stays as it is");
-        }
+        system::allow_descriptors();
     });
 }

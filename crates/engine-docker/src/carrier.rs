@@ -3,13 +3,16 @@
 //! They are found again by their names and not by labels, because an image that is made of one keeps its labels, and what
 //! somebody else starts from that image must not look like ours.
 
-use bollard::models::{ContainerCreateBody, HostConfig, Mount, MountType, MountVolumeOptions};
+use std::collections::HashMap;
+
+use bollard::models::{ContainerCreateBody, HostConfig};
 use sandbox::Result;
 
 use crate::client::Daemon;
 use crate::random;
 use crate::record::Maker;
-use crate::translate::AGENT_DIRECTORY;
+use crate::translate::{self, AGENT_DIRECTORY};
+use crate::volume_mounts::{Access, VolumeMount, VolumeMounts};
 
 /// Removed when it is dropped, or by the next process that looks around.
 #[derive(Debug)]
@@ -20,15 +23,14 @@ pub struct Carrier {
 
 const ROOT: &str = "0:0";
 
-/// How the names of an instance's carriers begin.
-pub fn prefix(installation: &str) -> String {
-    format!("sandpen-carrier-{installation}-")
-}
+/// How the names of all carriers begin.
+pub const ANY: &str = "sandpen-carrier-";
 
-/// The instance that a carrier of this name belongs to.
-pub fn instance_of<'a>(name: &'a str, installation: &str) -> Option<&'a str> {
-    let rest = name.strip_prefix(&prefix(installation))?;
-    rest.rsplit_once('-').map(|(instance, _)| instance)
+/// The installation and the instance that a carrier of this name belongs to.
+pub fn made_by(name: &str) -> Option<(&str, &str)> {
+    let (installation, rest) = name.strip_prefix(ANY)?.split_once('-')?;
+    let (instance, _) = rest.rsplit_once('-')?;
+    instance.starts_with("in-").then_some((installation, instance))
 }
 
 impl Carrier {
@@ -37,7 +39,7 @@ impl Carrier {
         Self::make_with(daemon, maker, image, None, None).await
     }
 
-    /// The same as root, whom every image has.
+    /// The same as root, whom every image has, and where Docker makes no directory that the image lacks.
     pub async fn make_as_root(daemon: &Daemon, maker: Maker<'_>, image: &str) -> Result<Self> {
         Self::make_with(daemon, maker, image, Some(ROOT), None).await
     }
@@ -54,23 +56,22 @@ impl Carrier {
         user: Option<&str>,
         volume: Option<&str>,
     ) -> Result<Self> {
-        let name = format!("{}{}-{}", prefix(maker.installation), maker.instance, random::text(8)?);
-        let mounts = volume.map(|volume| Mount {
-            target: Some(AGENT_DIRECTORY.to_owned()),
-            source: Some(volume.to_owned()),
-            typ: Some(MountType::VOLUME),
-            volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() }),
-            ..Mount::default()
-        });
+        let name = format!("{ANY}{}-{}-{}", maker.installation, maker.instance, random::text(8)?);
+        let volume = volume.map(|volume| VolumeMount { volume, target: AGENT_DIRECTORY, access: Access::ReadWrite });
+        let VolumeMounts { mounts, binds } = VolumeMounts::new(daemon.flavour(), volume);
         let body = ContainerCreateBody {
             image: Some(image.to_owned()),
             user: user.map(str::to_owned),
+            // An image that is made of one keeps its own.
+            working_dir: user.map(|_| "/".to_owned()),
             // An image need not name a program, and this one is never started.
             cmd: Some(vec!["/nothing".to_owned()]),
             network_disabled: Some(true),
             host_config: Some(HostConfig {
                 network_mode: Some("none".to_owned()),
-                mounts: Some(mounts.into_iter().collect()),
+                mounts: Some(mounts),
+                binds: (!binds.is_empty()).then_some(binds),
+                tmpfs: Some(covered(daemon, image).await?),
                 ..HostConfig::default()
             }),
             ..ContainerCreateBody::default()
@@ -101,15 +102,25 @@ impl Drop for Carrier {
     }
 }
 
+/// Where the image asks for volumes. The daemon would make them on its disk, and then what is read and written there would be
+/// theirs and not the image's. Something in memory is mounted only when a container is started, which this one never is.
+async fn covered(daemon: &Daemon, image: &str) -> Result<HashMap<String, String>> {
+    let config = daemon.image(image).await?.and_then(|image| image.config).unwrap_or_default();
+    let places = config.volumes.unwrap_or_default().into_iter().filter_map(|place| translate::place_of(&place).ok());
+    Ok(places.map(|place| (place, String::new())).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn carriers_say_whose_they_are() {
-        let name = format!("{}in-23456789abcdefgh-x7", prefix("one"));
-        assert_eq!(instance_of(&name, "one"), Some("in-23456789abcdefgh"));
-        assert_eq!(instance_of(&name, "two"), None);
-        assert_eq!(instance_of("sandpen-sb-23456789abcdefgh", "one"), None);
+        assert_eq!(made_by("sandpen-carrier-one-in-23456789abcdefgh-x7"), Some(("one", "in-23456789abcdefgh")));
+        for other in
+            ["sandpen-sb-23456789abcdefgh", "sandpen-carrier-somebody-elses", "sandpen-carrier-a-b-c", "x-y-in-z-1"]
+        {
+            assert_eq!(made_by(other), None, "{other}");
+        }
     }
 }

@@ -12,23 +12,41 @@ use bollard::models::{
 };
 use bollard::query_parameters::{
     CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StatsOptionsBuilder,
+    WaitContainerOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use sandbox::{Error, ErrorKind, Result};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tokio_util::io::StreamReader;
 
 use crate::connect::{self, Candidate, Endpoint, Surroundings, Wish};
 use crate::{Flavour, podman};
 
+mod attach;
+mod events;
+mod identity;
 mod images;
+mod plain;
+mod podman_host;
+mod pulse;
+mod refusals;
+mod volumes;
 
-/// How long a daemon may take to answer a question.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) use volumes::Removal;
+
+pub(crate) use images::{BETWEEN_LOOKS, LOOKS, credentials};
+use refusals::reason;
+pub(crate) use refusals::shortened;
+
+/// How long a daemon may take to answer a question. Half a minute is promised, and something is done around it.
+const PATIENCE: Duration = Duration::from_secs(25);
 /// How long it may work on what takes time by its nature: images.
 const LONG_PATIENCE: Duration = Duration::from_secs(60 * 60);
+/// Longer than anything runs.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How long one of several usual places may take to say that it is there.
 const GREETING: Duration = Duration::from_secs(5);
 
@@ -38,6 +56,8 @@ pub struct Daemon {
     flavour: Flavour,
     docker: Docker,
     facts: std::sync::Arc<DaemonFacts>,
+    identity: String,
+    endpoint: Endpoint,
 }
 
 /// What a daemon says of itself.
@@ -83,7 +103,8 @@ impl Daemon {
         }
         let title = flavour.title();
         let message = format!("no {title} daemon answers; tried {}", tried.join("; "));
-        Err(Error::unavailable(message).with_hint(connect::how_to_start(flavour)))
+        let hint = refusals::remedy(&message).unwrap_or(connect::how_to_start(flavour));
+        Err(Error::unavailable(message).with_hint(hint))
     }
 
     async fn greet(flavour: Flavour, candidate: &Candidate, patience: Duration) -> std::result::Result<Self, String> {
@@ -101,21 +122,34 @@ impl Daemon {
             ),
         };
         let greeting = async {
-            let docker = docker?.negotiate_version().await?;
-            let info = docker.info().await?;
-            Ok::<_, ClientError>((docker, info))
+            let docker = docker?;
+            // Together, because a daemon asks other programs for either. Copies share what they agree upon.
+            tokio::try_join!(docker.clone().negotiate_version(), docker.info())
         };
-        let (docker, info) = match tokio::time::timeout(patience, greeting).await {
+        let own = podman_host::ask(flavour, &candidate.endpoint);
+        let (greeted, host) = tokio::join!(tokio::time::timeout(patience, greeting), own);
+        let (docker, info) = match greeted {
             Ok(Ok(answer)) => answer,
             Ok(Err(error)) => return Err(reason(&error)),
             Err(_) => return Err(format!("no answer within {} s", patience.as_secs())),
         };
-        let facts = std::sync::Arc::new(facts(candidate.endpoint.to_string(), &info));
-        Ok(Self { flavour, docker, facts })
+        let said = facts(candidate.endpoint.to_string(), &info);
+        let facts = match flavour {
+            Flavour::Docker => said,
+            Flavour::Podman => podman_host::completed(said, host.as_ref()),
+        };
+        let identity = identity::identity(&candidate.endpoint, &info);
+        let endpoint = candidate.endpoint.clone();
+        Ok(Self { flavour, docker, facts: std::sync::Arc::new(facts), identity, endpoint })
     }
 
     pub fn flavour(&self) -> Flavour {
         self.flavour
+    }
+
+    /// What tells it from every other daemon.
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     pub fn facts(&self) -> &DaemonFacts {
@@ -139,7 +173,8 @@ impl Daemon {
             .with_hint("use a daemon for Linux on the same kind of processor"))
     }
 
-    /// For calls that move data and whose time is bounded by their progress.
+    /// For calls that move data. It counts until the daemon begins to answer, and nothing counts from then on: who uses it
+    /// asks whether the daemon hangs.
     pub(crate) fn patient(&self) -> Docker {
         self.docker.clone().with_timeout(LONG_PATIENCE)
     }
@@ -155,30 +190,46 @@ impl Daemon {
 
     pub(crate) async fn start(&self, container: &str) -> Result<()> {
         let started = self.ask(self.docker.start_container(container, None)).await;
-        started.map_err(|failure| self.told("start a container", failure))
+        match started {
+            // It runs already.
+            Err(failure) if failure.status() == Some(304) => Ok(()),
+            started => started.map_err(|failure| self.told("start a container", failure)),
+        }
     }
 
     /// Kill and remove, with the anonymous volumes that its image asked for. Returns when the daemon says that it is gone.
     pub(crate) async fn remove(&self, container: &str) -> Result<()> {
         let options = || RemoveContainerOptionsBuilder::default().force(true).v(true).build();
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            let failure = match self.ask(self.docker.remove_container(container, Some(options()))).await {
+            let removing = self.docker.remove_container(container, Some(options()));
+            let failure = match self.ask_until(deadline, removing).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
             match failure.status() {
                 Some(404) => return Ok(()),
                 // Somebody else removes it, the daemon itself perhaps: wait for it to be gone.
-                Some(409 | 500) if tokio::time::Instant::now() < deadline => {}
+                Some(409 | 500) if Instant::now() < deadline => {}
                 _ => return Err(self.told("remove a container", failure)),
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 
+    /// Wait until a container does not run any more. When nobody can say, that is never.
+    pub(crate) async fn end_of(&self, container: &str) {
+        let options = WaitContainerOptionsBuilder::default().condition("not-running").build();
+        let docker = self.docker.clone().with_timeout(FOR_EVER);
+        match docker.wait_container(container, Some(options)).next().await {
+            Some(Ok(_) | Err(ClientError::DockerContainerWaitError { .. })) => {}
+            Some(Err(ClientError::DockerResponseServerError { status_code: 404, .. })) => {}
+            Some(Err(_)) | None => std::future::pending().await,
+        }
+    }
+
     pub(crate) async fn inspect(&self, container: &str) -> Result<Option<ContainerInspectResponse>> {
-        let found = self.ask(self.docker.inspect_container(container, None)).await;
+        let found = self.once_settled(|| self.docker.inspect_container(container, None)).await;
         self.perhaps("look at a container", found)
     }
 
@@ -186,14 +237,22 @@ impl Daemon {
     pub(crate) async fn list(&self, filter: &str, value: &str) -> Result<Vec<ContainerSummary>> {
         let filters = HashMap::from([(filter, vec![value])]);
         let options = ListContainersOptionsBuilder::default().all(true).filters(&filters).build();
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let listed = self.once_settled(|| self.docker.list_containers(Some(options.clone()))).await;
+        listed.map_err(|failure| self.told("list containers", failure))
+    }
+
+    /// An answer about containers that are not in between two states.
+    async fn once_settled<T, A>(&self, question: impl Fn() -> A) -> std::result::Result<T, Failure>
+    where
+        A: Future<Output = std::result::Result<T, ClientError>>,
+    {
+        let deadline = Instant::now() + PATIENCE;
         loop {
-            match self.ask(self.docker.list_containers(Some(options.clone()))).await {
-                Ok(listed) => return Ok(listed),
-                Err(Failure::Client(error)) if podman::is_passing(&error) && tokio::time::Instant::now() < deadline => {
+            match self.ask_until(deadline, question()).await {
+                Err(Failure::Client(error)) if podman::is_passing(&error) && Instant::now() < deadline => {
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
-                Err(failure) => return Err(self.told("list containers", failure)),
+                answer => return answer,
             }
         }
     }
@@ -240,7 +299,16 @@ impl Daemon {
         &self,
         question: impl Future<Output = std::result::Result<T, ClientError>>,
     ) -> std::result::Result<T, Failure> {
-        match tokio::time::timeout(PATIENCE, question).await {
+        self.ask_until(Instant::now() + PATIENCE, question).await
+    }
+
+    /// One of several questions that have a time together.
+    async fn ask_until<T>(
+        &self,
+        deadline: Instant,
+        question: impl Future<Output = std::result::Result<T, ClientError>>,
+    ) -> std::result::Result<T, Failure> {
+        match tokio::time::timeout_at(deadline, question).await {
             Ok(answer) => answer.map_err(Failure::Client),
             Err(_) => Err(Failure::Slow),
         }
@@ -272,7 +340,7 @@ impl Daemon {
                     503 => ErrorKind::Unavailable,
                     _ => ErrorKind::Internal,
                 };
-                Error::new(kind, format!("the {title} daemon refused to {doing}")).with_cause(message.clone())
+                Error::new(kind, format!("the {title} daemon refused to {doing}")).with_cause(shortened(message))
             }
             ClientError::DockerStreamError { .. } | ClientError::JsonDataError { .. } => {
                 Error::internal(format!("the {title} daemon could not {doing}")).with_cause(reason(&error))
@@ -300,20 +368,6 @@ impl Failure {
             Self::Client(_) | Self::Slow => None,
         }
     }
-}
-
-/// The library says little itself; what it heard from the system is the reason.
-fn reason(error: &ClientError) -> String {
-    let mut said = error.to_string();
-    let mut deeper = std::error::Error::source(error);
-    while let Some(cause) = deeper {
-        let text = cause.to_string();
-        if !said.contains(&text) {
-            said = format!("{said}: {text}");
-        }
-        deeper = cause.source();
-    }
-    said
 }
 
 fn piece_of_stdout(piece: std::result::Result<LogOutput, ClientError>) -> Option<std::io::Result<Bytes>> {

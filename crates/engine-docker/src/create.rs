@@ -1,25 +1,31 @@
 //! Making a sandbox.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use egress::Pass;
 use sandbox::{
-    Environment, Error, ErrorKind, GuestPath, ImageProgram, Made, Network, Owner, Result, Role, SandboxId, SandboxSpec,
+    Environment, Error, ErrorKind, GuestPath, ImageProgram, Made, Network, Owner, Persistence, Result, Role, SandboxId,
+    SandboxSpec,
 };
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::Shared;
 use crate::image::Facts;
+use crate::isolation::Kernel;
+use crate::keepsakes::Keepsake;
 use crate::live::Live;
+use crate::network::is_without_ipv6;
 use crate::pool::Kind;
 use crate::random;
 use crate::record::{self, Description};
 use crate::translate::{self, Wanted};
 
+/// For what is tried once more with a daemon that did not answer: together with what was waited already, below half a minute.
+const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 const HOME: &str = "/home/sandbox";
-/// Whoever just got a sandbox is about to start something in it, and goes first.
-const FILL_AFTER: Duration = Duration::from_millis(50);
 
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -28,21 +34,29 @@ impl Shared {
         self.check_new(id, spec)?;
         let abandoned = CancellationToken::new();
         let (shared, id, spec, told) = (self.clone(), id.clone(), spec.clone(), abandoned.clone());
+        let _waiting = self.demand.begin();
         self.keep_made(abandoned, async move { shared.make(&id, &spec, &told).await }).await
     }
 
     /// A sandbox with the files of another.
     pub async fn branch(self: &Arc<Self>, source: Arc<Live>, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         self.check_new(new, spec)?;
+        let pass = self.pass(new, spec)?;
         let abandoned = CancellationToken::new();
         let (shared, new, spec, told) = (self.clone(), new.clone(), spec.clone(), abandoned.clone());
+        let _waiting = self.demand.begin();
         let making = async move {
             let image = shared.image_of(&source.description).await?;
             let mut image = Facts::clone(&*shared.images.facts(&shared.daemon, shared.maker(), image).await?);
             image.trees = source.description.places.clone();
             image.work_directory = Some(source.description.work_directory.clone());
-            let (live, _) = shared.build_on(&describe(&new, &spec, &image)?, &image, &told).await?;
-            let filled = shared.hand_over(&source, &live).await;
+            let description = shared.describe_with_trees(&new, &spec, &image, pass.as_ref()).await?;
+            let (live, _) = shared.build_on(&description, &image, &told).await?;
+            let filled = async {
+                shared.hand_over(&source, &live).await?;
+                shared.settle(&live, pass.as_ref()).await
+            };
+            let filled = filled.await;
             Ok((shared.unless_failed(live, filled).await?, image.program))
         };
         self.keep_made(abandoned, making).await.map(drop)
@@ -59,29 +73,45 @@ impl Shared {
         let (sender, receiver) = oneshot::channel();
         let shared = self.clone();
         tokio::spawn(async move {
-            if let Err(Ok((live, _))) = sender.send(making.await) {
-                shared.take_back(&live.container).await;
-            }
+            let made = making.await.map(|(live, program)| (Unclaimed { shared, live: Some(live) }, program));
+            // Nobody may be there to take it, or may go away before they do: what is not claimed is taken back.
+            let _ = sender.send(made);
         });
         let ended = |cause| Error::internal("the making of a sandbox ended unexpectedly").with_cause(cause);
-        let (live, program) = receiver.await.map_err(ended)??;
+        // Whatever it consists of: who leaves is not waited for, and what comes of it is taken back.
+        let making = async { receiver.await.map_err(ended)? };
+        let (unclaimed, program) = self.daemon.unless_hanging(making).await?;
+        let live = unclaimed.claim().ok_or_else(|| Error::internal("a sandbox was claimed twice"))?;
         let work_directory = live.description.work_directory.clone();
         match self.keep(live) {
             None => Ok(Made { work_directory, program }),
             // Two have asked for one id, and spares do not have it in their names.
             Some(second) => {
-                self.take_back(&second.container).await;
+                self.take_back(&second).await;
                 Err(already_exists(second.id()))
             }
         }
     }
 
+    /// The last steps of a sandbox that has its files: what later processes must know of it, and its way out.
+    async fn settle(&self, live: &Live, pass: Option<&Pass>) -> Result<()> {
+        match live.description.persistence {
+            Persistence::Persistent => {
+                let environment = live.description.environment.clone().unwrap_or_default();
+                let gateway = pass.and_then(|pass| pass.keepsake.clone());
+                self.places.keepsakes.write(live.id(), &Keepsake { environment, gateway })?;
+            }
+            Persistence::Ephemeral => {}
+        }
+        self.let_out(live, pass).await
+    }
+
     /// The sandbox, unless what was done to it afterwards has failed.
-    async fn unless_failed(&self, live: Live, done: Result<()>) -> Result<Live> {
+    async fn unless_failed(self: &Arc<Self>, live: Live, done: Result<()>) -> Result<Live> {
         match done {
             Ok(()) => Ok(live),
             Err(error) => {
-                self.take_back(&live.container).await;
+                self.undo_after(&error, &live.container, &live.description).await;
                 Err(error)
             }
         }
@@ -95,23 +125,17 @@ impl Shared {
         if self.knows(id) {
             return Err(already_exists(id));
         }
+        if !spec.network.is_none() && self.kernel() == Kernel::Gvisor {
+            // What sends connections to us instead of anywhere else is Linux's.
+            return Err(Error::unsupported("a network cannot be held to its rules under gVisor")
+                .with_hint("use the daemon's own runtime for sandboxes with a network"));
+        }
         match spec.role {
             Role::Guest => {}
             Role::Builder => {
                 return Err(Error::unsupported(format!("images are not built in sandboxes of {title}"))
                     .with_hint(format!("use `{} build`", self.config.flavour.as_str())));
             }
-        }
-        match spec.network {
-            Network::None if spec.secrets.is_empty() => {}
-            Network::None | Network::Hosts(_) | Network::Internet => {
-                return Err(Error::unsupported(format!("sandboxes of {title} have no network"))
-                    .with_hint("use the embedded engine (--engine native) for a network that is held to its rules"));
-            }
-        }
-        if !spec.attachments.is_empty() {
-            return Err(Error::unsupported(format!("prepared packages cannot be shown in sandboxes of {title}"))
-                .with_hint("use an image that has them"));
         }
         Ok(())
     }
@@ -122,18 +146,22 @@ impl Shared {
         spec: &SandboxSpec,
         abandoned: &CancellationToken,
     ) -> Result<(Live, ImageProgram)> {
+        let pass = self.pass(id, spec)?;
         let image = self.images.find(&self.daemon, self.maker(), spec).await?;
-        let description = describe(id, spec, &image)?;
-        let kind = Kind::of(spec, &image);
-        let spare = kind.as_ref().and_then(|kind| self.pool.take(kind));
+        let description = self.describe_with_trees(id, spec, &image, pass.as_ref()).await?;
+        let kind = Kind::of(spec, &image, &description.attachments);
+        let spare = kind.as_ref().and_then(|kind| self.pool.take(kind, |spare| spare.connection.is_closed()));
         let made = match spare {
             Some(spare) => Ok(spare.for_owner(&description)),
             None => self.build_and_fill(&description, &image, abandoned).await,
         };
-        if let Some(kind) = kind.filter(|_| made.is_ok()) {
+        let live = made?;
+        let settled = self.settle(&live, pass.as_ref()).await;
+        let live = self.unless_failed(live, settled).await?;
+        if let Some(kind) = kind {
             self.fill_pool(kind, spec, &image);
         }
-        Ok((made?, image.program.clone()))
+        Ok((live, image.program.clone()))
     }
 
     /// Make spares in the background. The task holds us weakly: it must not keep an engine alive that nobody uses.
@@ -141,7 +169,7 @@ impl Shared {
         let (wanted, retired) = self.pool.wants(&kind);
         for spare in retired {
             let shared = self.clone();
-            tokio::spawn(async move { shared.take_back(&spare.container).await });
+            tokio::spawn(async move { shared.take_back(&spare).await });
         }
         if !wanted {
             return;
@@ -149,15 +177,25 @@ impl Shared {
         let (shared, image) = (Arc::downgrade(self), image.clone());
         let mut spec = SandboxSpec { owner: Owner::local(), ..spec.clone() };
         // Given to a spare when it becomes somebody's.
-        spec.environment = Environment::default();
+        (spec.environment, spec.secrets, spec.private_hosts) = Default::default();
+        if !spec.network.is_none() {
+            // Which one is said by whoever serves it, and nobody does yet.
+            spec.network = Network::Internet;
+        }
+        let demand = self.demand.clone();
         tokio::spawn(async move {
-            tokio::time::sleep(FILL_AFTER).await;
-            while let Some(shared) = shared.upgrade() {
+            loop {
+                demand.calm().await;
+                let Some(shared) = shared.upgrade() else { return };
+                let _making = shared.making.read().await;
+                if shared.closing.is_cancelled() {
+                    return;
+                }
                 match shared.make_spare(&spec, &image).await {
                     Ok(live) => match shared.pool.put(&kind, live) {
                         Ok(true) => {}
                         Ok(false) => return,
-                        Err(spare) => return shared.take_back(&spare.container).await,
+                        Err(spare) => return shared.take_back(&spare).await,
                     },
                     Err(error) => {
                         tracing::debug!(?error, "no spare sandbox could be made");
@@ -168,14 +206,26 @@ impl Shared {
         });
     }
 
-    async fn make_spare(&self, spec: &SandboxSpec, image: &Facts) -> Result<Live> {
-        let description = describe(&SandboxId::random()?, spec, image)?;
-        self.build_and_fill(&description, image, &CancellationToken::new()).await
+    async fn make_spare(self: &Arc<Self>, spec: &SandboxSpec, image: &Facts) -> Result<Live> {
+        let description = self.describe_with_trees(&SandboxId::random()?, spec, image, None).await?;
+        self.build_and_fill(&description, image, &self.closing).await
+    }
+
+    async fn describe_with_trees(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        image: &Facts,
+        pass: Option<&Pass>,
+    ) -> Result<Description> {
+        let description = describe(id, spec, image, pass)?;
+        let attachments = self.attached(&spec.attachments, &description, image).await?;
+        Ok(Description { attachments, ..description })
     }
 
     /// With what the image has where the sandbox can write.
     async fn build_and_fill(
-        &self,
+        self: &Arc<Self>,
         description: &Description,
         image: &Facts,
         abandoned: &CancellationToken,
@@ -191,7 +241,7 @@ impl Shared {
 
     /// Build it, empty; and say which of its places are in the image too.
     async fn build_on(
-        &self,
+        self: &Arc<Self>,
         description: &Description,
         image: &Facts,
         abandoned: &CancellationToken,
@@ -199,7 +249,11 @@ impl Shared {
         let made = match self.build(description, image, abandoned).await {
             // Process 1 is not at the daemon yet, or was removed behind our back. To look every time would cost more.
             Err(error) if is_without_program(&error) => {
-                self.agent.fill(&self.daemon, self.maker(), &image.id).await?;
+                // Also while somebody else brings it.
+                self.daemon.unless_hanging(self.agent.fill(&self.daemon, self.maker(), &image.id)).await?;
+                self.build(description, image, abandoned).await
+            }
+            Err(error) if is_without_ipv6(&error) && !self.without_ipv6.swap(true, Ordering::Relaxed) => {
                 self.build(description, image, abandoned).await
             }
             made => made,
@@ -208,7 +262,7 @@ impl Shared {
     }
 
     async fn build(
-        &self,
+        self: &Arc<Self>,
         description: &Description,
         image: &Facts,
         abandoned: &CancellationToken,
@@ -220,40 +274,87 @@ impl Shared {
             agent_volume: &self.agent.name,
             volumes: &image.volumes,
             runtime: self.config.runtime.as_deref(),
+            has_ipv6: !self.without_ipv6.load(Ordering::Relaxed),
+            kernel: self.kernel(),
         });
         let name = record::container_name(&description.id);
-        let container = self.daemon.create(&name, body).await.map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => already_exists(&description.id),
-            _ => error,
-        })?;
+        self.make_kept_volume(description).await?;
+        let container = match self.daemon.create(&name, body).await {
+            Ok(container) => container,
+            // What it keeps its files in is the other one's.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(already_exists(&description.id)),
+            Err(error) => {
+                self.undo_after(&error, &name, description).await;
+                return Err(error);
+            }
+        };
         let started = async {
+            self.check_attached(&description.attachments).await?;
             // Before it is started, when nothing is mounted over them.
             let trees = self.images.places_in(&self.daemon, &container, description).await?;
+            self.settle_resolver(&container, description).await?;
             if abandoned.is_cancelled() {
                 return Err(Error::unavailable("nobody waits for the sandbox any more"));
             }
-            self.daemon.start(&container).await?;
-            let live = Live::reach(&self.daemon, container.clone(), description.clone()).await?;
+            let live = Live::start(&self.daemon, container.clone(), description.clone()).await?;
             Ok((live, trees))
         };
         match started.await {
             Ok(made) => Ok(made),
             Err(error) => {
-                self.take_back(&container).await;
+                self.undo_after(&error, &container, description).await;
                 Err(error)
             }
         }
     }
 
+    async fn take_back(&self, live: &Live) {
+        self.undo(&live.container, &live.description).await;
+    }
+
+    /// Undo a creation that failed. Who waited for a daemon that does not answer does not wait for it once more.
+    async fn undo_after(self: &Arc<Self>, error: &Error, container: &str, description: &Description) {
+        let (shared, container, description) = (Arc::clone(self), container.to_owned(), description.clone());
+        let undoing = tokio::spawn(async move {
+            shared.undo(&container, &description).await;
+            shared.drop_made_up(&description.attachments).await;
+        });
+        let patience = if error.kind() == ErrorKind::Unavailable { SHORT_PATIENCE } else { Duration::MAX };
+        // It says itself what goes wrong.
+        let _ = tokio::time::timeout(patience, undoing).await;
+    }
+
     /// Undo a creation that failed or that nobody waits for.
-    async fn take_back(&self, container: &str) {
-        if let Err(error) = self.daemon.remove(container).await {
+    async fn undo(&self, container: &str, description: &Description) {
+        if let Err(error) = self.remove_whole(container, description).await {
             tracing::warn!(?error, container, "a container that nobody wants stays until somebody looks around");
         }
     }
 }
 
-pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts) -> Result<Description> {
+/// A sandbox on its way to whoever asked for it.
+struct Unclaimed {
+    shared: Arc<Shared>,
+    live: Option<Live>,
+}
+
+impl Unclaimed {
+    fn claim(mut self) -> Option<Live> {
+        self.live.take()
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        let Some(live) = self.live.take() else { return };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let shared = self.shared.clone();
+        runtime.spawn(async move { shared.take_back(&live).await });
+    }
+}
+
+/// Of variables, ours go first, then the image's, the gateway's, and what was asked for: the last wins.
+pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts, pass: Option<&Pass>) -> Result<Description> {
     let mut environment = Environment::default();
     for (name, value) in [("HOME", HOME), ("LANG", "C.UTF-8"), ("PATH", SEARCH_PATH), ("USER", "sandbox")] {
         environment.insert(name, value)?;
@@ -261,18 +362,25 @@ pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts) -> Res
     for (name, value) in &image.environment {
         environment.insert(name.clone(), value.clone())?;
     }
+    if let Some(pass) = pass {
+        environment = environment.overlaid_by(&pass.environment);
+    }
     Ok(Description {
         id: id.clone(),
         owner: spec.owner.clone(),
         name: spec.name.clone(),
         persistence: spec.persistence,
         limits: translate::enforced_limits(&spec.limits),
-        environment: environment.overlaid_by(&spec.environment),
+        environment: Some(environment.overlaid_by(&spec.environment)),
         work_directory: works_in(spec, image),
         places: places(spec, image)?,
         user: image.user,
         image: image.id.clone(),
+        attachments: Vec::new(),
         idle: spec.lifetime.idle,
+        network: spec.network.clone(),
+        secrets: spec.secrets.clone(),
+        private_hosts: spec.private_hosts.clone(),
         token: random::text(32)?,
         agent: agent::PROGRAM_HASH.to_owned(),
     })
@@ -283,12 +391,15 @@ fn works_in(spec: &SandboxSpec, image: &Facts) -> GuestPath {
     asked.cloned().unwrap_or_else(GuestPath::workspace)
 }
 
-/// Home, the place that every sandbox has to work in and the one that was asked for, and where an image that was saved has
-/// files of a sandbox. A work directory that is the image's own word is not among them: it would be hidden.
+/// Home, the place that every sandbox has to work in and the one that was asked for, where an image that was saved has
+/// files of a sandbox, and where an image asks for volumes. A work directory that is the image's own word is not among them,
+/// unless it is not there: it would be hidden.
 fn places(spec: &SandboxSpec, image: &Facts) -> Result<Vec<GuestPath>> {
     let mut places = vec![HOME.parse()?, GuestPath::workspace()];
     places.extend(spec.work_directory.clone());
     places.extend(image.trees.iter().cloned());
+    places.extend(image.volume_places.iter().filter(|place| translate::is_own_directory(place)).cloned());
+    places.extend(image.work_directory.clone().filter(|_| image.lacks_work_directory));
     let temporary: GuestPath = "/tmp".parse()?;
     places.retain(|place| *place != temporary);
     places.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
@@ -323,8 +434,6 @@ fn explained(error: Error, flavour: crate::Flavour) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use sandbox::Persistence;
-
     use super::*;
     use crate::record::User;
 
@@ -335,15 +444,18 @@ mod tests {
             environment: vec![("PATH".to_owned(), "/opt/bin".to_owned()), ("A".to_owned(), "image".to_owned())],
             user: User::SANDBOX,
             volumes: Vec::new(),
+            volume_places: Vec::new(),
             trees: Vec::new(),
             work_directory: None,
+            lacks_work_directory: false,
             program: ImageProgram::default(),
         };
         let mut spec = SandboxSpec::new(Owner::local());
         spec.environment.insert("A", "caller").unwrap();
         spec.persistence = Persistence::Persistent;
-        let described = describe(&SandboxId::random().unwrap(), &spec, &image).unwrap();
-        let value = |name: &str| described.environment.get(name).map(str::to_owned);
+        let described = describe(&SandboxId::random().unwrap(), &spec, &image, None).unwrap();
+        let environment = described.environment.unwrap();
+        let value = |name: &str| environment.get(name).map(str::to_owned);
         assert_eq!(value("PATH").as_deref(), Some("/opt/bin"));
         assert_eq!(value("A").as_deref(), Some("caller"));
         assert_eq!(value("HOME").as_deref(), Some(HOME));

@@ -8,22 +8,38 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use bollard::models::{ContainerInspectResponse, ContainerStatsResponse};
+use bollard::models::ContainerStatsResponse;
+use egress::{Account, Door, Gateway, GatewaySettings};
 use sandbox::{
-    Capabilities, Engine, EngineSandbox, Error, ErrorKind, ExecLog, ExecRequest, Files, ImageName, InstanceId,
-    IsolationReport, Layer, Made, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
+    Capabilities, Engine, EngineSandbox, Error, ErrorKind, ExecLog, ExecRequest, Files, Image, ImageName, InstanceId,
+    IsolationReport, Layer, Made, NetworkUsage, Owner, Persistence, Process, Reach, Rest, Result, SandboxId,
+    SandboxSpec, Usage,
 };
+use tokio::sync::RwLock;
+use tokio_util::sync::CancellationToken;
 
 use crate::agent_volume::AgentVolume;
+use crate::built::Builds;
+use crate::catalogue::DaemonImage;
 use crate::client::{Daemon, DaemonFacts};
+use crate::demand::Demand;
+use crate::exhausted::explained;
 use crate::files::DockerFiles;
-use crate::image::{Images, PullProgress};
+use crate::image::Images;
+use crate::isolation::Kernel;
+use crate::kept::Trees;
 use crate::live::{Live, not_found};
+use crate::observed::observed;
 use crate::places::{InstanceLock, Places};
 use crate::pool::Pool;
-use crate::record::{self, Maker};
+use crate::pull::PullProgress;
+use crate::record::{self, Description, Maker};
 use crate::reference::Reference;
-use crate::{ContainerUser, Flavour, Logins, Wish, isolation};
+use crate::stopped::Condition;
+use crate::{ContainerUser, Fetch, Flavour, Logins, PullWatcher, Wish, isolation, reach};
+
+/// A spare that is being made when a process ends is given this time to be made and removed.
+const LAST_SPARE: Duration = Duration::from_secs(10);
 
 /// How the engine is set up.
 #[derive(Clone, Debug)]
@@ -44,6 +60,21 @@ pub struct DockerConfig {
     /// Layers that the operator accepts to be without where the daemon cannot give them.
     pub allow_missing: BTreeSet<Layer>,
     pub logins: Option<Arc<dyn Logins>>,
+    /// What lets sandboxes out that were given a network.
+    pub gateway: Arc<Gateway>,
+    pub reopen: Reopen,
+    pub fetch: Fetch,
+    /// Who is told of images that are fetched because a sandbox wants them.
+    pub watcher: Option<Arc<dyn PullWatcher>>,
+}
+
+/// When a persistent sandbox with a network, which another process made, is let out again by this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reopen {
+    /// With the first command that is started in it: for processes that only look, or come and go.
+    AtFirstStart,
+    /// As soon as it is listed: for a server, so that what runs in there can go on.
+    WhenListed,
 }
 
 impl DockerConfig {
@@ -60,6 +91,10 @@ impl DockerConfig {
             spares: 0,
             allow_missing: BTreeSet::new(),
             logins: None,
+            gateway: Arc::new(Gateway::new(GatewaySettings::default())),
+            reopen: Reopen::AtFirstStart,
+            fetch: Fetch::default(),
+            watcher: None,
         }
     }
 }
@@ -78,8 +113,17 @@ pub(crate) struct Shared {
     pub images: Images,
     pub agent: AgentVolume,
     pub pool: Pool,
+    pub demand: Demand,
+    /// Who makes spares holds the second of them, until the first says that no more are wanted.
+    pub closing: CancellationToken,
+    pub making: RwLock<()>,
+    pub trees: Trees,
+    /// Images that are built for exports.
+    pub builds: Builds,
     /// There may be images that lost their names while they were used.
     pub retired: AtomicBool,
+    /// The daemon's host has said that it knows no addresses of the sixth version.
+    pub without_ipv6: AtomicBool,
     sandboxes: Mutex<HashMap<SandboxId, Arc<Live>>>,
     _lock: InstanceLock,
 }
@@ -87,10 +131,10 @@ pub(crate) struct Shared {
 impl DockerEngine {
     /// Find the daemon and take the instance's lock. Needs a tokio runtime.
     pub async fn start(config: DockerConfig) -> Result<Self> {
-        let places = Places::prepare(&config.state_dir)?;
-        let lock = places.lock(&config.instance)?;
         let daemon = Daemon::connect(config.flavour, &config.wish).await?;
         daemon.check_platform()?;
+        let places = Places::prepare(&config.state_dir, daemon.identity())?;
+        let lock = places.lock(&config.instance)?;
         let known = &daemon.facts().runtimes;
         if let Some(runtime) = config.runtime.as_ref().filter(|runtime| !known.is_empty() && !known.contains(*runtime))
         {
@@ -98,7 +142,7 @@ impl DockerEngine {
             return Err(Error::not_found(format!("the daemon has no runtime {runtime:?}"))
                 .with_hint(format!("it has {}", names.join(", "))));
         }
-        let images = Images::new(config.default_image.clone(), config.user, config.logins.clone());
+        let images = Images::new(&config);
         let spares = config.spares;
         let shared = Shared {
             config,
@@ -107,8 +151,14 @@ impl DockerEngine {
             images,
             agent: AgentVolume::new(agent::PROGRAM, agent::PROGRAM_HASH),
             pool: Pool::new(spares),
+            demand: Demand::default(),
+            closing: CancellationToken::new(),
+            making: RwLock::default(),
+            trees: Trees::new(),
+            builds: Builds::default(),
             // Those of an earlier process.
             retired: AtomicBool::new(true),
+            without_ipv6: AtomicBool::new(false),
             sandboxes: Mutex::default(),
             _lock: lock,
         };
@@ -119,10 +169,28 @@ impl DockerEngine {
         self.shared.daemon.facts()
     }
 
-    /// Have an image there; what the daemon says meanwhile is told.
-    pub async fn pull(&self, name: &ImageName, progress: &(dyn Fn(PullProgress) + Send + Sync)) -> Result<()> {
+    /// Fetch an image, also when there is one of this name; what the daemon says meanwhile is told.
+    pub async fn pull(&self, name: &ImageName, progress: &(dyn Fn(PullProgress) + Send + Sync)) -> Result<DaemonImage> {
         let reference = Reference::parse(name.as_str())?;
-        self.shared.images.pull(&self.shared.daemon, &reference, progress).await.map(drop)
+        let Shared { daemon, images, .. } = &*self.shared;
+        let pulled = images.pull(daemon, &reference, progress).await?;
+        daemon.described(&reference, pulled.id.as_deref().unwrap_or_default()).await
+    }
+
+    /// Have an image there, fetched when it is not.
+    pub async fn provide(&self, name: &ImageName, progress: &(dyn Fn(PullProgress) + Send + Sync)) -> Result<()> {
+        let reference = Reference::parse(name.as_str())?;
+        self.shared.images.provide(&self.shared.daemon, &reference, progress).await.map(drop)
+    }
+}
+
+impl DockerEngine {
+    /// What tells one state of an image from every other, and whom programs of it run as. Fetched if it is not there.
+    pub async fn identity(&self, owner: &Owner, image: &Image) -> Result<String> {
+        let spec = SandboxSpec { image: image.clone(), ..SandboxSpec::new(owner.clone()) };
+        let Shared { images, daemon, .. } = &*self.shared;
+        let facts = images.find(daemon, self.shared.maker(), &spec).await?;
+        Ok(format!("{} {} {}:{}", self.shared.config.flavour.as_str(), facts.id, facts.user.id, facts.user.group))
     }
 }
 
@@ -131,8 +199,14 @@ impl Shared {
         Maker { installation: &self.places.installation, instance: self.config.instance.as_str() }
     }
 
+    /// Which kernel programs speak to.
+    pub fn kernel(&self) -> Kernel {
+        Kernel::of(self.config.runtime.as_deref(), self.daemon.facts())
+    }
+
     pub fn check_walls(&self) -> Result<()> {
-        isolation::check(self.config.flavour, self.daemon.facts(), &self.config.allow_missing)
+        let DockerConfig { flavour, runtime, allow_missing, .. } = &self.config;
+        isolation::check(*flavour, self.daemon.facts(), runtime.as_deref(), allow_missing)
     }
 
     fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Live>>> {
@@ -161,38 +235,72 @@ impl Shared {
         }
     }
 
-    /// A sandbox that runs: one of ours, or a persistent one that another process made.
+    /// A sandbox that runs: one of ours, or a persistent one that another process made. One that was stopped is started.
     pub async fn live(&self, id: &SandboxId) -> Result<Arc<Live>> {
-        let known = self.sandboxes().get(id).cloned();
-        if let Some(live) = known {
-            if !live.connection.is_closed() {
-                return Ok(live);
-            }
-            let runs = self.outlived_its_stream(&live).await?;
-            self.drop_known(&live);
-            if !runs {
-                return Err(not_found(id));
-            }
+        let account = self.account(id);
+        match self.known(id).await? {
+            Some(live) => Ok(live),
+            None => self.reached(id, account).await,
         }
-        let live = Arc::new(self.reconnect(id).await?.ok_or_else(|| not_found(id))?);
+    }
+
+    /// The same, but one that rests is left at rest.
+    async fn standing(&self, id: &SandboxId) -> Result<Standing> {
+        let account = self.account(id);
+        if let Some(live) = self.known(id).await? {
+            return Ok(Standing::Live(live));
+        }
+        if let Some((found, description)) = self.find(id).await?
+            && let Condition::Rests(rest) = Condition::of(&found, &description)
+        {
+            return Ok(Standing::Rests(rest, Box::new(description)));
+        }
+        self.reached(id, account).await.map(Standing::Live)
+    }
+
+    /// Reach one that we have no stream to. What its network was used for goes on from what we know.
+    async fn reached(&self, id: &SandboxId, account: Option<Account>) -> Result<Arc<Live>> {
+        let live = self.reconnect(id).await?.ok_or_else(|| not_found(id))?;
+        let live = Arc::new(Live { account, ..live });
         Ok(self.sandboxes().entry(id.clone()).or_insert(live).clone())
+    }
+
+    fn account(&self, id: &SandboxId) -> Option<Account> {
+        self.sandboxes().get(id).and_then(|live| live.account())
+    }
+
+    /// One that we have a stream to.
+    async fn known(&self, id: &SandboxId) -> Result<Option<Arc<Live>>> {
+        let Some(live) = self.sandboxes().get(id).cloned() else { return Ok(None) };
+        if !live.connection.is_closed() {
+            return Ok(Some(live));
+        }
+        let is_there = self.outlived_its_stream(&live).await?;
+        self.drop_known(&live);
+        if is_there { Ok(None) } else { Err(not_found(id)) }
     }
 
     /// Whether a sandbox is there although our stream to it has ended. An ephemeral one is not: it ends with its stream.
     async fn outlived_its_stream(&self, live: &Live) -> Result<bool> {
-        let runs = match live.description.persistence {
-            Persistence::Ephemeral => {
-                self.daemon.remove(&live.container).await?;
-                false
-            }
-            Persistence::Persistent => {
-                self.daemon.inspect(&live.container).await?.is_some_and(|found| is_running(&found))
-            }
+        let condition = match live.description.persistence {
+            Persistence::Ephemeral => Condition::Ended,
+            Persistence::Persistent => match self.daemon.inspect(&live.container).await? {
+                Some(found) => Condition::of(&found, &live.description),
+                None => Condition::Ended,
+            },
         };
-        if !runs {
-            live.connection.sandbox_is_gone();
+        match condition {
+            Condition::Runs => Ok(true),
+            Condition::Rests(_) => {
+                live.connection.sandbox_is_gone();
+                Ok(true)
+            }
+            Condition::Ended | Condition::Made => {
+                self.remove_whole(&live.container, &live.description).await?;
+                live.connection.sandbox_is_gone();
+                Ok(false)
+            }
         }
-        Ok(runs)
     }
 
     /// An answer of a sandbox that may have gone meanwhile: then that is the answer.
@@ -208,47 +316,33 @@ impl Shared {
         }
     }
 
-    /// A persistent sandbox by its container. `None` when there is none that runs and is ours.
-    async fn reconnect(&self, id: &SandboxId) -> Result<Option<Live>> {
-        let name = record::container_name(id);
-        let Some(found) = self.daemon.inspect(&name).await? else { return Ok(None) };
-        let runs = is_running(&found);
-        let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-        let is_ours = labels.get(record::INSTALLATION) == Some(&self.places.installation);
-        let Some(description) = record::read(&labels).filter(|description| description.id == *id) else {
-            return Ok(None);
-        };
-        if !is_ours || !runs || description.persistence == Persistence::Ephemeral {
-            return Ok(None);
-        }
-        let reached = Live::reach(&self.daemon, found.id.unwrap_or(name.clone()), description).await;
-        match reached {
-            Ok(live) => Ok(Some(live)),
-            // It may have ended while we knocked.
-            Err(error) => match self.daemon.inspect(&name).await? {
-                Some(found) if is_running(&found) => Err(error),
-                Some(_) | None => Ok(None),
-            },
-        }
-    }
-
     /// End whatever container has this id, and hear when the daemon has removed it.
     async fn end(&self, id: &SandboxId) -> Result<()> {
         let known = self.sandboxes().get(id).cloned();
         if let Some(live) = known {
-            self.daemon.remove(&live.container).await?;
-            live.connection.sandbox_is_gone();
+            self.end_live(&live).await?;
             self.drop_known(&live);
+            self.places.keepsakes.forget(id);
             return Ok(());
         }
         let name = record::container_name(id);
-        let Some(found) = self.daemon.inspect(&name).await? else { return Ok(()) };
-        let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
-        if labels.get(record::INSTALLATION) == Some(&self.places.installation) {
+        if let Some(found) = self.daemon.inspect(&name).await? {
+            let labels = found.config.and_then(|config| config.labels).unwrap_or_default();
+            if labels.get(record::INSTALLATION) != Some(&self.places.installation) {
+                return Ok(());
+            }
             self.daemon.remove(&name).await?;
+            self.places.keepsakes.forget(id);
         }
-        Ok(())
+        self.forget_checkpoints(id);
+        self.remove_kept_volume(id).await
     }
+}
+
+/// A sandbox as it is found.
+enum Standing {
+    Live(Arc<Live>),
+    Rests(Rest, Box<Description>),
 }
 
 #[async_trait]
@@ -256,7 +350,14 @@ impl Engine for DockerEngine {
     async fn capabilities(&self) -> Result<Capabilities> {
         self.shared.check_walls()?;
         let name = self.shared.config.flavour.as_str();
-        Ok(Capabilities { name, persistence: true, terminal: true, usage: true, network: false })
+        Ok(Capabilities {
+            name,
+            realm: Some(self.shared.daemon.identity().to_owned()),
+            persistence: true,
+            terminal: true,
+            usage: true,
+            network: self.shared.kernel() != Kernel::Gvisor,
+        })
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
@@ -264,7 +365,7 @@ impl Engine for DockerEngine {
     }
 
     async fn destroy(&self, id: &SandboxId) -> Result<()> {
-        self.shared.end(id).await
+        self.shared.daemon.unless_hanging(self.shared.end(id)).await
     }
 
     async fn list(&self) -> Result<Vec<EngineSandbox>> {
@@ -277,6 +378,7 @@ impl Engine for DockerEngine {
             owner: live.description.owner.clone(),
             name: live.description.name.clone(),
             persistence: live.description.persistence,
+            rest: None,
         });
         for live in ended {
             if let Ok(false) = self.shared.outlived_its_stream(live).await {
@@ -285,6 +387,10 @@ impl Engine for DockerEngine {
         }
         let mut found: BTreeMap<SandboxId, EngineSandbox> = ours.map(|found| (found.id.clone(), found)).collect();
         for other in self.shared.look_around().await? {
+            let is_new = !found.contains_key(&other.id) && other.rest.is_none();
+            if is_new && self.shared.config.reopen == Reopen::WhenListed {
+                self.shared.reopen(&other.id).await;
+            }
             found.entry(other.id.clone()).or_insert(other);
         }
         Ok(found.into_values().collect())
@@ -295,8 +401,18 @@ impl Engine for DockerEngine {
             return Err(Error::denied("programs in this sandbox run as its own user and nobody else"));
         }
         let live = self.shared.live(id).await?;
-        let started = live.connection.start(&live.completed(request)).await;
-        self.shared.settled(&live, started).await
+        let request = live.completed(request)?;
+        let opened = self.shared.door(&live).await;
+        let mark = self.shared.settled(&live, opened).await?.map(Door::mark);
+        let inside = live.turn.read().await;
+        let started = live.connection.start(&request).await;
+        drop(inside);
+        let process = self.shared.settled(&live, started).await?;
+        let process = match self.shared.kernel() {
+            Kernel::Gvisor => explained(process, live.clone(), self.shared.daemon.clone()),
+            Kernel::Hosts | Kernel::Virtual | Kernel::Unknown => process,
+        };
+        Ok(observed(process, live, mark))
     }
 
     async fn logs(&self, id: &SandboxId) -> Result<Vec<ExecLog>> {
@@ -310,34 +426,64 @@ impl Engine for DockerEngine {
     }
 
     async fn usage(&self, id: &SandboxId) -> Result<Usage> {
-        let live = self.shared.live(id).await?;
+        let live = match self.shared.standing(id).await? {
+            Standing::Live(live) => live,
+            Standing::Rests(rest, _) => {
+                return Err(Error::wrong_state(format!("sandbox {id} is {} and uses nothing", rest.as_str())));
+            }
+        };
         let measured = live.connection.measure().await;
         let measured = self.shared.settled(&live, measured).await?;
         let stats = self.shared.daemon.stats(&live.container).await?.ok_or_else(|| not_found(id))?;
         let told = usage(&stats);
+        let processes = match self.shared.kernel() {
+            // The host counts its own threads.
+            Kernel::Gvisor => None,
+            Kernel::Hosts | Kernel::Virtual | Kernel::Unknown => told.processes,
+        };
         Ok(Usage {
-            processes: told.processes.map(|count| count.saturating_sub(measured.helpers)),
+            processes: processes.map(|count| count.saturating_sub(measured.helpers)),
             disk: Some(measured.disk),
             quiet: measured.quiet,
+            network: (!live.description.network.is_none())
+                .then(|| live.account().map_or_else(NetworkUsage::default, |account| account.usage())),
             ..told
         })
     }
 
     async fn isolation(&self, id: &SandboxId) -> Result<IsolationReport> {
-        let live = self.shared.live(id).await?;
+        let standing = self.shared.standing(id).await?;
+        let description = match &standing {
+            Standing::Live(live) => &live.description,
+            Standing::Rests(_, description) => description,
+        };
         let Shared { config, daemon, .. } = &*self.shared;
-        Ok(isolation::report(config.flavour, daemon.facts(), config.runtime.as_deref(), &live.description))
+        Ok(isolation::report(config.flavour, daemon.facts(), config.runtime.as_deref(), description))
+    }
+
+    async fn reach(&self, id: &SandboxId) -> Result<Option<Reach>> {
+        let standing = self.shared.standing(id).await?;
+        let description = match &standing {
+            Standing::Live(live) => &live.description,
+            Standing::Rests(_, description) => description,
+        };
+        Ok(reach::reach(self.shared.config.flavour, description))
     }
 
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {
-        let live = self.shared.live(id).await?;
+        let live = match self.shared.standing(id).await? {
+            Standing::Live(live) => live,
+            Standing::Rests(..) => return Ok(()),
+        };
         let set = live.connection.set_deadline(from_now).await;
         self.shared.settled(&live, set).await
     }
-}
 
-fn is_running(container: &ContainerInspectResponse) -> bool {
-    container.state.as_ref().is_some_and(|state| state.running.unwrap_or(false))
+    async fn close(&self) {
+        self.shared.closing.cancel();
+        // A daemon that does not answer must not keep a process from ending; what it makes yet is swept by the next.
+        let _ = tokio::time::timeout(LAST_SPARE, self.shared.making.write()).await;
+    }
 }
 
 fn usage(stats: &ContainerStatsResponse) -> Usage {

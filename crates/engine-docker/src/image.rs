@@ -2,29 +2,30 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bollard::models::ImageInspect;
-use futures_util::StreamExt;
+use futures_util::FutureExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
-use sandbox::{Environment, Error, ErrorKind, GuestPath, Image, ImageProgram, Owner, Result, SandboxSpec, SavedName};
+use sandbox::user::UserIds;
+use sandbox::{Environment, Error, GuestPath, Image, ImageProgram, Owner, Result, SandboxSpec, SavedName};
 use sha2::{Digest, Sha256};
+use tokio::sync::broadcast::Sender;
 
-use crate::carrier::Carrier;
-use crate::client::{Daemon, Failure};
+use crate::client::Daemon;
+use crate::engine::DockerConfig;
+use crate::inside::{self, Inside, Question};
+use crate::pull::{Pull, PullProgress};
+use crate::pulls::Pulls;
 use crate::record::{Description, Maker, User};
 use crate::reference::Reference;
-use crate::users::Tables;
-use crate::{ContainerUser, Logins, translate};
+use crate::runners::NOWHERE;
+use crate::seen::Seen;
+use crate::{ContainerUser, Fetch, Flavour, Logins, PullWatcher, translate};
 
-/// A pull that says nothing for this long is given up.
-const SILENCE: Duration = Duration::from_secs(120);
-/// A larger table of users is not read, and so has nobody in it.
-const LARGEST_TABLE: u64 = 1 << 20;
 /// Images that are remembered.
 const MOST_KNOWN: usize = 256;
 
-/// Volumes of an image, and trees of one that was saved. Each is a mount of every sandbox of it.
+/// Volumes of an image, and trees besides of one that was saved. Each is a mount of every sandbox of it.
 const MOST_PLACES: usize = 64;
 
 /// Where saved images are kept: a registry that cannot be, so that nothing is ever fetched from there or sent to it.
@@ -45,43 +46,41 @@ pub struct Facts {
     pub user: User,
     /// Directories for which it asks for volumes.
     pub volumes: Vec<String>,
+    /// Those of them that are where they say and not behind a link: what a sandbox writes there is its own.
+    pub volume_places: Vec<GuestPath>,
     /// Where it has files that a sandbox is to begin with: those of an image that was saved.
     pub trees: Vec<GuestPath>,
     /// Where its programs start, where it has a word on that.
     pub work_directory: Option<GuestPath>,
+    /// It has a word on that and no such directory. Builders make it; who imports an image can forget it.
+    pub lacks_work_directory: bool,
     pub program: ImageProgram,
-}
-
-/// What a daemon says while it fetches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PullProgress {
-    pub status: String,
-    /// The layer that this is about.
-    pub layer: Option<String>,
-    pub bytes: Option<(u64, u64)>,
 }
 
 #[derive(Debug)]
 pub struct Images {
-    pub default: Option<String>,
-    pub user: ContainerUser,
-    pub logins: Option<Arc<dyn Logins>>,
+    default: Option<String>,
+    user: ContainerUser,
+    fetch: Fetch,
+    logins: Option<Arc<dyn Logins>>,
+    watcher: Option<Arc<dyn PullWatcher>>,
     known: Mutex<HashMap<String, Arc<Facts>>>,
-    /// Whether images have something at a place, by digest and place.
-    places: Mutex<HashMap<(String, GuestPath), bool>>,
+    seen: Seen,
     /// Whoever wants an image that is under way waits for it and does not fetch it twice.
-    pulling: tokio::sync::Mutex<()>,
+    pulls: Pulls,
 }
 
 impl Images {
-    pub fn new(default: Option<String>, user: ContainerUser, logins: Option<Arc<dyn Logins>>) -> Self {
+    pub fn new(config: &DockerConfig) -> Self {
         Self {
-            default,
-            user,
-            logins,
+            default: config.default_image.clone(),
+            user: config.user,
+            fetch: config.fetch,
+            logins: config.logins.clone(),
+            watcher: config.watcher.clone(),
             known: Mutex::default(),
-            places: Mutex::default(),
-            pulling: tokio::sync::Mutex::default(),
+            seen: Seen::new(&config.state_dir),
+            pulls: Pulls::default(),
         }
     }
 
@@ -117,57 +116,68 @@ impl Images {
         if let Some(found) = look(daemon, &reference).await? {
             return Ok(found);
         }
-        self.pull(daemon, &reference, &|_| {}).await
+        match &self.watcher {
+            Some(watcher) => self.provide(daemon, &reference, &*watcher.begin(name)).await,
+            None => self.provide(daemon, &reference, &|_| {}).await,
+        }
     }
 
-    /// Fetch an image, unless somebody has just done so.
+    /// An image that is there, or is fetched when it may be and nobody has just done so.
+    pub async fn provide(
+        &self,
+        daemon: &Daemon,
+        reference: &Reference,
+        progress: &(dyn Fn(PullProgress) + Send + Sync),
+    ) -> Result<ImageInspect> {
+        if let Some(found) = look(daemon, reference).await? {
+            return Ok(found);
+        }
+        if daemon.flavour() == Flavour::Podman && reference.registry() == NOWHERE {
+            return Err(Error::not_found(format!(
+                "there is no image {reference} here, and such names are of no registry"
+            ))
+            .with_hint("`podman images` shows those that are there"));
+        }
+        match self.fetch {
+            Fetch::Missing => {}
+            Fetch::Never => {
+                return Err(Error::not_found(format!("there is no image {reference} here, and none is to be fetched"))
+                    .with_hint(format!(
+                        "get it by `{} pull`, or allow it by --pull missing",
+                        daemon.flavour().as_str()
+                    )));
+            }
+        }
+        let begin = |said: Sender<PullProgress>| {
+            let pull = self.pull_of(daemon, reference);
+            async move {
+                // Perhaps somebody else's has ended since this one looked.
+                if look(&pull.daemon, &pull.reference).await?.is_some() {
+                    return Ok(());
+                }
+                // It cannot be sent when nobody listens, which does not matter then.
+                pull.follow(&|word| _ = said.send(word)).await
+            }
+            .boxed()
+        };
+        self.pulls.join(&reference.to_string(), begin, progress).await?;
+        there(daemon, reference).await
+    }
+
+    /// An image as its registry has it now.
     pub async fn pull(
         &self,
         daemon: &Daemon,
         reference: &Reference,
         progress: &(dyn Fn(PullProgress) + Send + Sync),
     ) -> Result<ImageInspect> {
-        let _turn = self.pulling.lock().await;
-        if let Some(found) = look(daemon, reference).await? {
-            return Ok(found);
-        }
-        let absent = |cause: String| {
-            Error::not_found(format!("the image {reference} is not there and cannot be fetched"))
-                .with_hint(format!(
-                    "look for it by `{0} images`; `{0} login` when its registry wants one",
-                    daemon.flavour().as_str()
-                ))
-                .with_cause(cause)
-        };
-        let login = self.login(reference.registry()).await?;
-        let mut said = Box::pin(daemon.pull(&reference.repository, reference.version(), login));
-        loop {
-            let step = match tokio::time::timeout(SILENCE, said.next()).await {
-                Ok(step) => step,
-                Err(_) => return Err(absent(format!("the daemon said nothing for {} s", SILENCE.as_secs()))),
-            };
-            match step {
-                None => break,
-                Some(Ok(info)) => progress(PullProgress {
-                    status: info.status.unwrap_or_default(),
-                    layer: info.id,
-                    bytes: info.progress_detail.and_then(|detail| {
-                        let count = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
-                        Some((count(detail.current)?, count(detail.total)?))
-                    }),
-                }),
-                Some(Err(failure)) => return Err(not_pulled(daemon, failure, absent)),
-            }
-        }
-        look(daemon, reference).await?.ok_or_else(|| absent("the pull ended without it".to_owned()))
+        refuse_saved(reference)?;
+        self.pull_of(daemon, reference).follow(progress).await?;
+        there(daemon, reference).await
     }
 
-    async fn login(&self, registry: &str) -> Result<Option<(String, crate::Login)>> {
-        let Some(logins) = self.logins.clone() else { return Ok(None) };
-        let asked = registry.to_owned();
-        let found = tokio::task::spawn_blocking(move || logins.find(&asked)).await;
-        let found = found.map_err(|cause| Error::internal("a login could not be looked up").with_cause(cause))??;
-        Ok(found.map(|login| (registry.to_owned(), login)))
+    fn pull_of(&self, daemon: &Daemon, reference: &Reference) -> Pull {
+        Pull { daemon: daemon.clone(), reference: reference.clone(), logins: self.logins.clone() }
     }
 
     pub async fn facts(&self, daemon: &Daemon, maker: Maker<'_>, image: ImageInspect) -> Result<Arc<Facts>> {
@@ -178,14 +188,27 @@ impl Images {
         let config = image.config.unwrap_or_default();
         let volumes = volumes(config.volumes.as_deref().unwrap_or_default())?;
         let word = config.user.unwrap_or_default();
-        let tables = look_inside(daemon, maker, &id, Tables::is_needed(&word)).await?;
+        let work_directory = work_directory(config.labels.as_ref(), config.working_dir.as_deref());
+        let volume_places: Vec<GuestPath> = volumes.iter().filter_map(|place| place.parse().ok()).collect();
+        let question = Question { user: &word, work_directory: work_directory.as_ref(), volumes: &volume_places };
+        let inside = match inside::seen(&self.seen, &id, &question) {
+            Some(inside) => inside,
+            None => {
+                let inside = inside::look(daemon, maker, &id, &question).await?;
+                inside::keep(&self.seen, &id, &question, &inside);
+                inside
+            }
+        };
+        let Inside { user, has_work_directory, volumes: volume_places } = inside;
         let facts = Arc::new(Facts {
             id: id.clone(),
             environment: config.env.iter().flatten().filter_map(|pair| usable(pair)).collect(),
-            user: runs_as(self.user, tables.find(&word)?),
+            user: runs_as(self.user, user),
             volumes,
-            trees: within_bounds(paths(config.labels.as_ref(), TREES), "saved trees")?,
-            work_directory: work_directory(config.labels.as_ref(), config.working_dir.as_deref()),
+            trees: trees_of(config.labels.as_ref(), &volume_places)?,
+            volume_places,
+            work_directory,
+            lacks_work_directory: !has_work_directory,
             program: ImageProgram::new(config.entrypoint.unwrap_or_default(), config.cmd.unwrap_or_default()),
         });
         let mut known = self.known();
@@ -206,26 +229,19 @@ impl Images {
     ) -> Result<Vec<GuestPath>> {
         let mut found = Vec::new();
         for place in description.places.iter().filter(|place| translate::is_own_directory(place)) {
-            let key = (description.image.clone(), place.clone());
-            let known = self.places().get(&key).copied();
-            let is_there = match known {
+            let is_there = match self.seen.place(&description.image, place) {
                 Some(is_there) => is_there,
-                None => daemon.file_size(container, &place.to_string_lossy()).await?.is_some(),
+                None => {
+                    let is_there = daemon.file_size(container, &place.to_string_lossy()).await?.is_some();
+                    self.seen.keep_place(&description.image, place, is_there);
+                    is_there
+                }
             };
-            let mut places = self.places();
-            if places.len() >= MOST_KNOWN {
-                places.clear();
-            }
-            places.insert(key, is_there);
             if is_there {
                 found.push(place.clone());
             }
         }
         Ok(found)
-    }
-
-    fn places(&self) -> MutexGuard<'_, HashMap<(String, GuestPath), bool>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> MutexGuard<'_, HashMap<String, Arc<Facts>>> {
@@ -247,9 +263,7 @@ pub fn saved_repository(installation: &str, owner: &Owner) -> String {
 /// A daemon takes the beginning of an image's digest for a name too. That would be a way to images that others have saved,
 /// so what was found must have the name that was asked for.
 async fn look(daemon: &Daemon, reference: &Reference) -> Result<Option<ImageInspect>> {
-    if reference.registry() == SAVED {
-        return Err(Error::denied("saved images are found by saved:NAME only"));
-    }
+    refuse_saved(reference)?;
     let found = daemon.image(&reference.to_string()).await?;
     Ok(found.filter(|image| {
         let tags = image.repo_tags.iter().flatten();
@@ -257,45 +271,29 @@ async fn look(daemon: &Daemon, reference: &Reference) -> Result<Option<ImageInsp
     }))
 }
 
-fn not_pulled(daemon: &Daemon, failure: Failure, absent: impl Fn(String) -> Error) -> Error {
-    let said_something = failure.status().is_some();
-    let error = daemon.told("fetch an image", failure);
-    let cause = error.cause().map(ToString::to_string).unwrap_or_default();
-    match error.kind() {
-        ErrorKind::Unavailable if !said_something => error,
-        _ => absent(cause),
+fn refuse_saved(reference: &Reference) -> Result<()> {
+    if reference.registry() == SAVED {
+        return Err(Error::denied("saved images are found by saved:NAME only"));
     }
+    Ok(())
 }
 
-/// Read the tables where they are needed, of an image that leaves the place of process 1's program to us. With a link there
-/// the image would say what that program is. Seen without the volume of that program, into which Podman would look.
-async fn look_inside(daemon: &Daemon, maker: Maker<'_>, image: &str, needs_tables: bool) -> Result<Tables> {
-    let carrier = Carrier::make_as_root(daemon, maker, image).await?;
-    let agent_directory = translate::AGENT_DIRECTORY;
-    let is_free = daemon.is_free_for_a_mount(&carrier.id, agent_directory).await?;
-    let text = async |path: &str| -> Result<String> {
-        let bytes = daemon.small_file(&carrier.id, path, LARGEST_TABLE).await?.unwrap_or_default();
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let tables = if needs_tables && is_free {
-        Tables { users: text("/etc/passwd").await?, groups: text("/etc/group").await? }
-    } else {
-        Tables::default()
-    };
-    carrier.end().await?;
-    if is_free {
-        return Ok(tables);
-    }
-    Err(Error::denied(format!(
-        "the image has something else than a directory at {agent_directory}, which is not its own"
-    ))
-    .with_hint("use an image without it"))
+/// What was fetched.
+async fn there(daemon: &Daemon, reference: &Reference) -> Result<ImageInspect> {
+    let vanished = || Error::internal(format!("the daemon has fetched the image {reference} and does not have it"));
+    look(daemon, reference).await?.ok_or_else(vanished)
 }
 
 /// Each once, however often it is written in different ways.
 fn volumes(asked: &[String]) -> Result<Vec<String>> {
     let places: Result<BTreeSet<String>> = asked.iter().map(|place| translate::place_of(place)).collect();
     within_bounds(places?.into_iter().collect(), "volumes")
+}
+
+/// Where a saved image has files, besides its volumes, which have a bound of their own.
+fn trees_of(labels: Option<&HashMap<String, String>>, volumes: &[GuestPath]) -> Result<Vec<GuestPath>> {
+    let trees = paths(labels, TREES).into_iter().filter(|tree| !volumes.contains(tree));
+    within_bounds(trees.collect(), "saved trees")
 }
 
 fn within_bounds<T>(places: Vec<T>, what: &str) -> Result<Vec<T>> {
@@ -328,10 +326,10 @@ pub fn tree_list(trees: &[GuestPath]) -> String {
     words.join(",")
 }
 
-fn runs_as(policy: ContainerUser, wanted: User) -> User {
+fn runs_as(policy: ContainerUser, UserIds { id, group }: UserIds) -> User {
     match policy {
-        ContainerUser::Sandbox if wanted.id == 0 => User::SANDBOX,
-        ContainerUser::Sandbox | ContainerUser::Image => wanted,
+        ContainerUser::Sandbox if id == 0 => User::SANDBOX,
+        ContainerUser::Sandbox | ContainerUser::Image => User { id, group },
     }
 }
 
@@ -344,14 +342,16 @@ fn usable(pair: &str) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use sandbox::ErrorKind;
+
     use super::*;
 
     #[test]
     fn nobody_is_root_unless_the_operator_said_so() {
-        let (root, web) = (User { id: 0, group: 0 }, User { id: 33, group: 33 });
+        let (root, web) = (UserIds { id: 0, group: 0 }, UserIds { id: 33, group: 33 });
         assert_eq!(runs_as(ContainerUser::Sandbox, root), User::SANDBOX);
-        assert_eq!(runs_as(ContainerUser::Sandbox, web), web);
-        assert_eq!(runs_as(ContainerUser::Image, root), root);
+        assert_eq!(runs_as(ContainerUser::Sandbox, web), User { id: 33, group: 33 });
+        assert_eq!(runs_as(ContainerUser::Image, root), User { id: 0, group: 0 });
     }
 
     #[test]
@@ -380,6 +380,17 @@ mod tests {
         assert_eq!(volumes(&places(MOST_PLACES + 1)).unwrap_err().kind(), ErrorKind::InvalidInput);
         let twice = ["/data", "/data/", "/x/../data"].map(str::to_owned);
         assert_eq!(volumes(&twice).unwrap(), ["/data"]);
+    }
+
+    #[test]
+    fn a_sandbox_with_as_many_volumes_as_may_be_can_be_saved() {
+        let places: Vec<GuestPath> =
+            (0..MOST_PLACES).map(|number| format!("/data/{number}").parse().unwrap()).collect();
+        let trees =
+            [places.as_slice(), &["/home/sandbox", "/tmp", "/workspace"].map(|path| path.parse().unwrap())].concat();
+        let labels = HashMap::from([(TREES.to_owned(), tree_list(&trees))]);
+        assert_eq!(trees_of(Some(&labels), &places).unwrap(), trees[MOST_PLACES..]);
+        assert_eq!(trees_of(Some(&labels), &[]).unwrap_err().kind(), ErrorKind::InvalidInput);
     }
 
     #[test]

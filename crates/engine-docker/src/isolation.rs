@@ -11,13 +11,20 @@ use crate::record::Description;
 
 /// Layers that no daemon of this kind gives, or gives only when its operator set it up so. They are shown as missing, and
 /// are no reason to refuse: a container without them is what whoever chooses this engine expects.
-const NOT_PROMISED: [Layer; 3] = [Layer::UserNamespace, Layer::UidRange, Layer::Landlock];
+const NOT_PROMISED: [Layer; 4] = [Layer::UserNamespace, Layer::CgroupNamespace, Layer::UidRange, Layer::Landlock];
 
-/// Refuse when the daemon lacks a wall that every container is to have.
-pub fn check(flavour: Flavour, facts: &DaemonFacts, allow_missing: &BTreeSet<Layer>) -> Result<()> {
+/// Refuse when the daemon lacks a wall that every container is to have. What a runtime that its operator chose does is not
+/// known to be missing: it is shown as unknown.
+pub fn check(
+    flavour: Flavour,
+    facts: &DaemonFacts,
+    runtime: Option<&str>,
+    allow_missing: &BTreeSet<Layer>,
+) -> Result<()> {
+    let kernel = Kernel::of(runtime, facts);
     for &layer in Layer::ALL {
-        let (state, detail) = wall(layer, flavour, facts);
-        if state == LayerState::On || NOT_PROMISED.contains(&layer) || allow_missing.contains(&layer) {
+        let (state, detail) = wall(layer, flavour, facts, kernel);
+        if state != LayerState::Off || NOT_PROMISED.contains(&layer) || allow_missing.contains(&layer) {
             continue;
         }
         return Err(Error::unsupported(format!(
@@ -36,35 +43,124 @@ pub fn report(
     runtime: Option<&str>,
     description: &Description,
 ) -> IsolationReport {
+    let kernel = Kernel::of(runtime, facts);
     let layers = Layer::ALL.iter().map(|&layer| {
-        let (state, detail) = wall(layer, flavour, facts);
+        let (state, detail) = wall(layer, flavour, facts, kernel);
         let detail = match layer {
+            Layer::NetworkNamespace if !description.network.is_none() => {
+                format!("namespace of its own without a route out; the gateway lets it reach {}", description.network)
+            }
             Layer::NoCapabilities if description.user.id == 0 => {
                 "programs are root of the container, as the operator allows, without any capability".to_owned()
             }
+            Layer::NoCapabilities if !description.network.is_none() => {
+                format!("{detail}; it had NET_ADMIN and NET_BIND_SERVICE until it had made the network")
+            }
             Layer::DiskLimit => format!(
                 "files are in memory: {} for each of the work directory, home and /tmp, and no more than the memory \
-                 limit for all together",
-                description.limits.disk
+                 limit for all together; {}",
+                description.limits.disk,
+                match (flavour, kernel) {
+                    (Flavour::Docker, Kernel::Hosts) => "the number of files is bounded too",
+                    (Flavour::Docker | Flavour::Podman, _) => "the number of files is bounded by their memory alone",
+                }
             ),
             _ => detail,
         };
         LayerReport { layer, state, detail }
     });
-    let runtime = runtime.or(facts.default_runtime.as_deref()).unwrap_or_default();
-    IsolationReport { tier: tier(runtime), layers: layers.collect(), limits: description.limits }
+    IsolationReport { tier: kernel.tier(), layers: layers.collect(), limits: description.limits }
 }
 
-fn tier(runtime: &str) -> &'static str {
-    match runtime.rsplit('/').next().unwrap_or_default() {
-        "runc" | "crun" | "youki" | "io.containerd.runc.v2" | "" => "container with a shared kernel",
-        "runsc" => "container with a kernel of its own in user space (gVisor)",
-        name if name.starts_with("kata") => "container in a virtual machine (Kata)",
-        _ => "container of a runtime that the operator chose",
+/// Which kernel programs speak to: what a daemon's options mean depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// That of the daemon's host.
+    Hosts,
+    /// gVisor's, a program of the host.
+    Gvisor,
+    /// One of its own in a virtual machine.
+    Virtual,
+    /// Of a runtime that we do not know.
+    Unknown,
+}
+
+impl Kernel {
+    pub fn of(runtime: Option<&str>, facts: &DaemonFacts) -> Self {
+        let runtime = runtime.or(facts.default_runtime.as_deref()).unwrap_or_default();
+        match runtime.rsplit('/').next().unwrap_or_default() {
+            "runc" | "crun" | "youki" | "io.containerd.runc.v2" | "" => Self::Hosts,
+            name if name.starts_with("runsc") => Self::Gvisor,
+            name if name.starts_with("kata") || name.starts_with("io.containerd.kata") => Self::Virtual,
+            _ => Self::Unknown,
+        }
+    }
+
+    fn tier(self) -> &'static str {
+        match self {
+            Self::Hosts => "container with a shared kernel",
+            Self::Gvisor => "container with a kernel of its own in user space (gVisor)",
+            Self::Virtual => "container in a virtual machine (Kata)",
+            Self::Unknown => "container of a runtime that the operator chose",
+        }
     }
 }
 
-fn wall(layer: Layer, flavour: Flavour, facts: &DaemonFacts) -> (LayerState, String) {
+fn wall(layer: Layer, flavour: Flavour, facts: &DaemonFacts, kernel: Kernel) -> (LayerState, String) {
+    match kernel {
+        Kernel::Hosts => container_wall(layer, flavour, facts),
+        Kernel::Gvisor => gvisor_wall(layer).unwrap_or_else(|| container_wall(layer, flavour, facts)),
+        Kernel::Virtual | Kernel::Unknown => {
+            let (state, detail) = container_wall(layer, flavour, facts);
+            // What the host lacks the runtime does not bring.
+            if is_ours(layer) || state == LayerState::Off {
+                return (state, detail);
+            }
+            let within = if kernel == Kernel::Virtual { "a virtual machine" } else { "a runtime of the operator's" };
+            (LayerState::Unknown, format!("asked of {within}, which nobody has measured: {detail}"))
+        }
+    }
+}
+
+/// Walls that process 1 builds itself, under any kernel, and does not serve without.
+fn is_ours(layer: Layer) -> bool {
+    matches!(layer, Layer::NoCapabilities | Layer::NoNewPrivileges | Layer::Rlimits | Layer::Descriptors)
+}
+
+/// Where gVisor's walls are others than a container's. As measured with it, from inside and from the host.
+fn gvisor_wall(layer: Layer) -> Option<(LayerState, String)> {
+    let detail = match layer {
+        Layer::PidNamespace | Layer::MountNamespace | Layer::IpcNamespace | Layer::UtsNamespace => {
+            "gVisor's kernel has this sandbox alone"
+        }
+        Layer::NetworkNamespace => "gVisor's own network with a loopback alone",
+        Layer::CgroupNamespace => "gVisor's kernel shows no control group of the host",
+        Layer::MaskedPaths => {
+            "gVisor's own /proc and /sys; nothing of the host is in them, so the daemon's list is not used"
+        }
+        Layer::Seccomp => {
+            "every system call is answered by gVisor, which the host's kernel filters; inside there is our own filter alone"
+        }
+        Layer::MemoryLimit => "control group of the sandbox as a whole, without swap: what is over it ends the sandbox",
+        Layer::ProcessLimit => {
+            "control group that counts gVisor's own threads, several for each process: what is over it ends the sandbox"
+        }
+        Layer::CpuLimit => "control group of the sandbox as a whole",
+        Layer::UserNamespace
+        | Layer::UidRange
+        | Layer::PivotedRoot
+        | Layer::NoCapabilities
+        | Layer::NoNewPrivileges
+        | Layer::Landlock
+        | Layer::Rlimits
+        | Layer::DiskLimit
+        | Layer::Descriptors => return None,
+    };
+    Some((LayerState::On, detail.to_owned()))
+}
+
+/// Under the kernel of the daemon's host.
+fn container_wall(layer: Layer, flavour: Flavour, facts: &DaemonFacts) -> (LayerState, String) {
     let title = flavour.title();
     let on = |detail: &str| (LayerState::On, detail.to_owned());
     let given = |is_given: bool, detail: &str, missing: &str| {
@@ -83,19 +179,23 @@ fn wall(layer: Layer, flavour: Flavour, facts: &DaemonFacts) -> (LayerState, Str
         Layer::NetworkNamespace => on("namespace of its own with a loopback alone"),
         Layer::IpcNamespace => on("namespace of its own"),
         Layer::UtsNamespace => on("namespace of its own"),
-        Layer::CgroupNamespace => on("namespace of its own"),
+        // Its API has no word for it, and its default is one where that cannot hide anything.
+        Layer::CgroupNamespace => given(
+            flavour == Flavour::Docker || facts.cgroup_version == Some(2),
+            "namespace of its own",
+            "Podman gives none by itself with control groups of version 1; programs see the names of groups, and can \
+             change none",
+        ),
         Layer::UidRange => {
             (LayerState::Off, "programs of all containers have the same user ids on the daemon's host".to_owned())
         }
         Layer::PivotedRoot => on("the image alone, read-only, with work directory, home and /tmp in memory"),
-        Layer::MaskedPaths => (LayerState::On, format!("{title}'s own list")),
-        Layer::NoCapabilities => {
-            on("programs have none; process 1, which is ours, keeps CHOWN, KILL, SETGID, SETPCAP and SETUID")
-        }
+        Layer::MaskedPaths => (LayerState::On, format!("{title}'s own list, and the embedded engine's")),
+        Layer::NoCapabilities => on("programs have none; process 1, which is ours, keeps KILL, SETGID and SETUID"),
         Layer::NoNewPrivileges => on("set for process 1 and all that it starts"),
         Layer::Seccomp => given(
             facts.seccomp,
-            &format!("{title}'s default profile"),
+            &format!("{title}'s default profile, and the embedded engine's list of system calls"),
             "the daemon was built or set up without seccomp",
         ),
         Layer::Landlock => (LayerState::Off, "not used in containers".to_owned()),
@@ -136,19 +236,22 @@ mod tests {
 
     #[test]
     fn a_daemon_that_cannot_bound_memory_is_refused_unless_that_is_accepted() {
-        assert!(check(Flavour::Docker, &whole(), &BTreeSet::new()).is_ok());
+        assert!(check(Flavour::Docker, &whole(), None, &BTreeSet::new()).is_ok());
         let poor = DaemonFacts { swap_limit: false, ..whole() };
-        let refused = check(Flavour::Docker, &poor, &BTreeSet::new()).unwrap_err();
+        let refused = check(Flavour::Docker, &poor, None, &BTreeSet::new()).unwrap_err();
         assert_eq!(refused.kind(), sandbox::ErrorKind::Unsupported);
-        assert!(check(Flavour::Docker, &poor, &BTreeSet::from([Layer::MemoryLimit])).is_ok());
+        assert!(check(Flavour::Docker, &poor, None, &BTreeSet::from([Layer::MemoryLimit])).is_ok());
         let blind = DaemonFacts { seccomp: false, ..whole() };
-        assert!(check(Flavour::Podman, &blind, &BTreeSet::from([Layer::MemoryLimit])).is_err());
+        assert!(check(Flavour::Podman, &blind, None, &BTreeSet::from([Layer::MemoryLimit])).is_err());
     }
 
     #[test]
     fn what_a_daemon_lacks_is_told() {
         let told = report(Flavour::Docker, &whole(), Some("runsc"), &description());
+        assert_eq!(told.missing(), [Layer::UserNamespace, Layer::UidRange, Layer::Landlock]);
+        let told = report(Flavour::Podman, &DaemonFacts { cgroup_version: Some(1), ..whole() }, None, &description());
         assert_eq!(told.missing(), NOT_PROMISED);
+        let told = report(Flavour::Docker, &whole(), Some("runsc"), &description());
         assert!(told.tier.contains("gVisor"));
         let remapped = DaemonFacts { user_namespaces: true, ..whole() };
         let told = report(Flavour::Docker, &remapped, None, &description());

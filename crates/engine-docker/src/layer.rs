@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 use tar::{Archive, Builder, Entry, EntryType, Header};
 
+use crate::plain_archive::is_left;
 use crate::record::User;
 
 /// How layers say that something of the layers below is gone. A file of a sandbox that is called so is left out.
@@ -15,6 +16,12 @@ const WHITEOUT: &str = ".wh.";
 
 /// A file that is larger is written again without a look at what it was: it would have to be held in memory meanwhile.
 const LARGEST_COMPARED: u64 = 32 << 20;
+
+/// The place that is everybody's, as archives name it.
+const EVERYBODYS: &str = "tmp";
+
+/// Entries of an image that are remembered until all of the sandbox has come.
+const MOST_KNOWN: usize = 250_000;
 
 /// For the header and the padding of an entry.
 const ENTRY_BYTES: u64 = 512;
@@ -36,8 +43,18 @@ enum What {
     Link {
         target: PathBuf,
     },
-    /// Nothing that a sandbox can have.
+    /// Nothing that a sandbox can have, or somebody else's.
     Other,
+}
+
+/// What becomes of the places themselves, which the image may have too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tops {
+    /// Whose they are, and their modes, is for those who mount them to say.
+    #[default]
+    Kept,
+    /// They become the user's, but for the one that is everybody's.
+    Written,
 }
 
 /// What was written.
@@ -48,12 +65,21 @@ pub struct Summary {
 }
 
 impl Known {
-    /// Add a tree of the image, whose names begin below `parent`.
-    pub fn read(&mut self, parent: &Path, archive: impl Read) -> io::Result<()> {
+    /// Add a tree of the image, whose names begin below `parent`. Where it matters whose they are, entries of others are
+    /// known by their names alone.
+    pub fn read(&mut self, parent: &Path, archive: impl Read, owner: Option<User>) -> io::Result<()> {
         for entry in Archive::new(archive).entries()? {
             let mut entry = entry?;
+            if is_left(entry.header().entry_type()) {
+                continue;
+            }
+            if self.0.len() == MOST_KNOWN {
+                return Err(io::Error::other("the image has too many files where the sandbox can write"));
+            }
             let path = parent.join(name(&entry)?);
+            let ids = (entry.header().uid()?, entry.header().gid()?);
             let what = match what(&entry)? {
+                _ if owner.is_some_and(|owner| (owner.id.into(), owner.group.into()) != ids) => What::Other,
                 What::File { mode, bytes, .. } => What::File { mode, bytes, digest: digest(&mut entry)? },
                 other => other,
             };
@@ -68,6 +94,7 @@ pub struct LayerWriter<'a, W: Write> {
     archive: Builder<W>,
     known: &'a Known,
     user: User,
+    tops: Tops,
     /// What the sandbox has, and whether it is a directory.
     seen: BTreeMap<PathBuf, bool>,
     summary: Summary,
@@ -82,7 +109,12 @@ impl<W: Write> std::fmt::Debug for LayerWriter<'_, W> {
 impl<'a, W: Write> LayerWriter<'a, W> {
     /// Entries are to belong to this user.
     pub fn new(output: W, known: &'a Known, user: User) -> Self {
-        Self { archive: Builder::new(output), known, user, seen: BTreeMap::new(), summary: Summary::default() }
+        let (tops, seen, summary) = (Tops::default(), BTreeMap::new(), Summary::default());
+        Self { archive: Builder::new(output), known, user, tops, seen, summary }
+    }
+
+    pub fn with_tops(self, tops: Tops) -> Self {
+        Self { tops, ..self }
     }
 
     /// Add a tree of the sandbox, whose names begin below `parent`.
@@ -99,17 +131,30 @@ impl<'a, W: Write> LayerWriter<'a, W> {
             }
             self.seen.insert(path.clone(), matches!(what, What::Directory { .. }));
             let before = self.known.0.get(&path);
-            // Whose the place itself is, and its mode, is for those who mount it to say.
-            let is_same_place = std::mem::take(&mut top) && matches!(before, Some(What::Directory { .. }));
-            if !is_same_place {
-                self.add_entry(&path, what, before, &mut entry)?;
+            let is_top = std::mem::take(&mut top);
+            let stays = match self.tops {
+                Tops::Kept => matches!(before, Some(What::Directory { .. })),
+                Tops::Written => before.is_some() && path == Path::new(EVERYBODYS),
+            };
+            if !(is_top && stays) {
+                let modified = entry.header().mtime()?;
+                let before = before.filter(|_| !is_top);
+                self.add_entry(&path, what, modified, before, &mut entry)?;
             }
         }
         Ok(())
     }
 
-    fn add_entry(&mut self, path: &Path, what: What, before: Option<&What>, entry: &mut impl Read) -> io::Result<()> {
+    fn add_entry(
+        &mut self,
+        path: &Path,
+        what: What,
+        modified: u64,
+        before: Option<&What>,
+        entry: &mut impl Read,
+    ) -> io::Result<()> {
         let mut header = Header::new_gnu();
+        header.set_mtime(modified);
         header.set_uid(self.user.id.into());
         header.set_gid(self.user.group.into());
         header.set_size(0);
@@ -218,6 +263,8 @@ mod tests {
         for (path, contents) in entries {
             let mut header = Header::new_gnu();
             header.set_mode(0o755);
+            header.set_uid(0);
+            header.set_gid(0);
             header.set_size(0);
             match contents.map(|text| (text, text.strip_prefix("->"))) {
                 None => {
@@ -239,7 +286,7 @@ mod tests {
 
     fn difference(before: &[(&str, Option<&str>)], after: &[(&str, Option<&str>)]) -> (Vec<String>, Summary) {
         let mut known = Known::default();
-        known.read(Path::new(""), tree(before).as_slice()).unwrap();
+        known.read(Path::new(""), tree(before).as_slice(), None).unwrap();
         let mut layer = LayerWriter::new(Vec::new(), &known, User::SANDBOX);
         layer.add(Path::new(""), tree(after).as_slice()).unwrap();
         let (bytes, summary) = layer.finish().unwrap();
@@ -276,5 +323,24 @@ mod tests {
     fn marks_that_a_program_made_mean_nothing() {
         let (names, summary) = difference(&[], &[("w", None), ("w/.wh.passwd", Some(""))]);
         assert_eq!((names, summary.left_out), (vec!["w".to_owned()], 1));
+    }
+
+    #[test]
+    fn places_and_files_of_others_become_the_users() {
+        let before = tree(&[("w", None), ("w/a", Some("1")), ("tmp", None)]);
+        let names = |owner: Option<User>, tops: Tops| {
+            let mut known = Known::default();
+            known.read(Path::new(""), before.as_slice(), owner).unwrap();
+            let mut layer = LayerWriter::new(Vec::new(), &known, User::SANDBOX).with_tops(tops);
+            layer.add(Path::new(""), tree(&[("w", None), ("w/a", Some("1"))]).as_slice()).unwrap();
+            layer.add(Path::new(""), tree(&[("tmp", None)]).as_slice()).unwrap();
+            let (bytes, _) = layer.finish().unwrap();
+            let mut archive = Archive::new(bytes.as_slice());
+            let names = archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names(None, Tops::Kept), Vec::<String>::new());
+        assert_eq!(names(Some(User::SANDBOX), Tops::Written), ["w", "w/a"], "the image has them as somebody else's");
+        assert_eq!(names(Some(User { id: 0, group: 0 }), Tops::Written), ["w"]);
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! server ──(API: create, start, remove)──▶ daemon ──▶ container
 //!    │                                       │           └─ process 1: ours, mounted read-only
-//!    └──(one stream: `exec /.sandpen/init bridge`)───────────▶ bridge ─▶ execs, terminals, files, deadline
+//!    └──(one stream: its own, or `exec … bridge`)────────────▶ bridge ─▶ execs, terminals, files, deadline
 //! ```
 //!
 //! - `connect` decides, as data, where the daemon may be; `client` talks to it, each call with its time-out.
@@ -11,7 +11,8 @@
 //! - `record` is what a container says of itself in its labels: everything that a later process must know.
 //! - `image` finds, fetches and describes images; `agent_volume` brings process 1 to the daemon.
 //! - `create`, `engine` and `recovery` implement the `Engine` contract, `pool` keeps containers ahead of demand,
-//!   `snapshots` makes images of sandboxes, `runners` finds images that bring a language along.
+//!   `snapshots` makes images of sandboxes, `kept` volumes of their trees, `runners` finds images that bring a language along.
+//! - `network` carries what programs connect to from process 1 to the gateway, which lets it out or does not.
 //!
 //! Nothing here depends on sharing a kernel or a file system with the daemon, so remote ones and those in virtual machines
 //! work as local ones do. Knows nothing of MCP or HTTP.
@@ -21,34 +22,58 @@ use std::fmt;
 use sandbox::Result;
 
 mod agent_volume;
+mod attach;
+mod bounded;
+mod built;
 mod carrier;
 mod catalogue;
+mod checkpoints;
 mod client;
+mod compare;
 pub mod connect;
 mod create;
+mod demand;
+mod ending;
 mod engine;
+mod exhausted;
+mod export;
 mod files;
 mod image;
+mod inside;
 mod isolation;
+mod joint;
+mod keepsakes;
+mod kept;
 mod layer;
 mod live;
+mod network;
+mod observed;
 mod places;
+mod plain_archive;
 mod podman;
 mod pool;
+mod pull;
+mod pulls;
 mod random;
+mod reach;
 mod record;
 mod recovery;
 mod reference;
 mod runners;
+mod seen;
 mod snapshots;
+mod stopped;
 mod translate;
-mod users;
+mod tree_archive;
+mod volume_mounts;
 
+pub use built::BuiltImage;
 pub use catalogue::DaemonImage;
 pub use client::{Daemon, DaemonFacts};
 pub use connect::Wish;
-pub use engine::{DockerConfig, DockerEngine};
-pub use image::PullProgress;
+pub use engine::{DockerConfig, DockerEngine, Reopen};
+pub use export::{ExportBase, ExportSource};
+pub use pull::{PullProgress, PullWatcher};
 
 /// Which of the two daemons; they speak almost the same language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,6 +108,15 @@ pub enum ContainerUser {
     Sandbox,
     /// The image's user, also if that is root. It is root without capabilities, and the isolation report says so.
     Image,
+}
+
+/// Which images are asked of their registries because a sandbox wants them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Fetch {
+    /// Those that the daemon does not have.
+    #[default]
+    Missing,
+    Never,
 }
 
 /// Who the user is to a registry.

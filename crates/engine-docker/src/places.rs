@@ -1,7 +1,14 @@
-//! The engine's own directory: who this installation is, and which of its processes live.
+//! The engine's own directory: who this installation is, which of its processes live, and what is kept of its sandboxes.
+//!
+//! ```text
+//! docker/installation         who we are, on every daemon
+//! docker/instances/           a lock of each process
+//! docker/daemons/…/           what belongs to sandboxes of one daemon
+//! ```
 //!
 //! Several installations may use one daemon, and must leave each other's containers alone. Processes of one installation
-//! clear away what the dead among them left; a lock that is held says that its holder lives.
+//! clear away what the dead among them left; a lock that is held says that its holder lives. One installation may use several
+//! daemons as well, and each of them knows of its own sandboxes only.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,6 +17,7 @@ use std::time::Duration;
 
 use sandbox::{Error, ErrorKind, InstanceId, Result};
 
+use crate::keepsakes::Keepsakes;
 use crate::random;
 
 /// Whoever looks whether an engine lives holds its lock for a moment. One that is held longer is somebody's.
@@ -19,6 +27,9 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct Places {
     pub installation: String,
+    pub keepsakes: Keepsakes,
+    /// Of each sandbox, in a directory that is called as it is.
+    pub checkpoints: PathBuf,
     instances: PathBuf,
 }
 
@@ -30,7 +41,7 @@ pub struct InstanceLock {
 }
 
 impl Places {
-    pub fn prepare(state: &Path) -> Result<Self> {
+    pub fn prepare(state: &Path, daemon: &str) -> Result<Self> {
         let directory = state.join("docker");
         let instances = directory.join("instances");
         let unusable = |cause: io::Error| {
@@ -41,7 +52,11 @@ impl Places {
         fs::create_dir_all(&instances).map_err(unusable)?;
         close_to_others(&directory).map_err(unusable)?;
         let installation = installation(&directory, &random::text(8)?).map_err(unusable)?;
-        Ok(Self { installation, instances })
+        let kept = directory.join("daemons").join(daemon);
+        let keepsakes = Keepsakes::prepare(&kept).map_err(unusable)?;
+        let checkpoints = kept.join("checkpoints");
+        fs::create_dir_all(&checkpoints).map_err(unusable)?;
+        Ok(Self { installation, keepsakes, checkpoints, instances })
     }
 
     pub fn lock(&self, instance: &InstanceId) -> Result<InstanceLock> {
@@ -148,19 +163,33 @@ fn close_to_others(_: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keepsakes::Keepsake;
 
     #[test]
     fn an_installation_keeps_its_name_and_two_have_two() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let first = Places::prepare(one.path()).unwrap().installation;
-        assert_eq!(Places::prepare(one.path()).unwrap().installation, first);
-        assert_ne!(Places::prepare(two.path()).unwrap().installation, first);
+        let first = Places::prepare(one.path(), "one").unwrap().installation;
+        assert_eq!(Places::prepare(one.path(), "one").unwrap().installation, first);
+        assert_ne!(Places::prepare(two.path(), "one").unwrap().installation, first);
+    }
+
+    #[test]
+    fn what_is_kept_for_one_daemon_is_not_seen_on_another() {
+        let state = tempfile::tempdir().unwrap();
+        let (one, two) = (Places::prepare(state.path(), "one").unwrap(), Places::prepare(state.path(), "two").unwrap());
+        assert_eq!(one.installation, two.installation);
+        let id = sandbox::SandboxId::random().unwrap();
+        one.keepsakes.write(&id, &Keepsake::default()).unwrap();
+        assert_eq!(two.keepsakes.all(), []);
+        two.keepsakes.forget(&id);
+        assert_eq!(one.keepsakes.all(), [id]);
+        assert_ne!(one.checkpoints, two.checkpoints);
     }
 
     #[test]
     fn a_lock_says_who_lives() {
         let state = tempfile::tempdir().unwrap();
-        let places = Places::prepare(state.path()).unwrap();
+        let places = Places::prepare(state.path(), "one").unwrap();
         let instance = InstanceId::random().unwrap();
         assert!(!places.is_alive(instance.as_str()), "nobody has this name");
         let held = places.lock(&instance).unwrap();
@@ -177,7 +206,7 @@ mod tests {
     #[cfg(unix)]
     fn one_whose_lock_cannot_be_looked_at_lives() {
         let state = tempfile::tempdir().unwrap();
-        let places = Places::prepare(state.path()).unwrap();
+        let places = Places::prepare(state.path(), "one").unwrap();
         let instance = InstanceId::random().unwrap();
         let path = places.instances.join(instance.as_str());
         std::os::unix::fs::symlink(&path, &path).unwrap();
@@ -189,7 +218,7 @@ mod tests {
     #[test]
     fn a_lock_that_is_taken_while_others_sweep_is_there() {
         let state = tempfile::tempdir().unwrap();
-        let places = Places::prepare(state.path()).unwrap();
+        let places = Places::prepare(state.path(), "one").unwrap();
         let ended = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -210,7 +239,7 @@ mod tests {
     #[test]
     fn the_locks_of_the_dead_are_forgotten() {
         let state = tempfile::tempdir().unwrap();
-        let places = Places::prepare(state.path()).unwrap();
+        let places = Places::prepare(state.path(), "one").unwrap();
         let path = places.instances.join(InstanceId::random().unwrap().as_str());
         File::create_new(&path).unwrap();
         places.forget_the_dead();

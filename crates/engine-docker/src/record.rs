@@ -1,11 +1,15 @@
 //! What a container says of itself, in its labels: all that a later process must know to find it, to reach it and to tell
 //! about it. The daemon keeps it, so it exists exactly as long as the container does.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use sandbox::{ByteSize, Environment, GuestPath, Limits, Owner, Persistence, SandboxId, SandboxName};
+use sandbox::{
+    ByteSize, Environment, GuestPath, HostRule, Limits, Network, Owner, Persistence, SandboxId, SandboxName, SecretName,
+};
 use serde::{Deserialize, Serialize};
+
+use crate::attach::Attached;
 
 pub const INSTALLATION: &str = "org.sandpen.installation";
 pub const INSTANCE: &str = "org.sandpen.instance";
@@ -17,7 +21,9 @@ pub const TOKEN: &str = "org.sandpen.token";
 pub const AGENT: &str = "org.sandpen.agent";
 const RECORD: &str = "org.sandpen.record";
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+const KEPT_VOLUME: &str = "sandpen-kept-";
 
 /// One sandbox, as it was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,14 +33,21 @@ pub struct Description {
     pub name: Option<SandboxName>,
     pub persistence: Persistence,
     pub limits: Limits,
-    pub environment: Environment,
+    /// Not in the labels, where whoever may look at the daemon's containers could read it. `None`: it has to be looked for.
+    pub environment: Option<Environment>,
     pub work_directory: GuestPath,
     /// Where programs can write, besides `/tmp`: home, work directory, and those that it began with files in.
     pub places: Vec<GuestPath>,
     pub user: User,
     /// The image by its digest: its name may mean another one by now.
     pub image: String,
+    /// Kept trees that it sees.
+    pub attachments: Vec<Attached>,
     pub idle: Duration,
+    pub network: Network,
+    pub secrets: BTreeSet<SecretName>,
+    /// Not in the labels: only sandboxes have any that end with their maker.
+    pub private_hosts: Vec<HostRule>,
     /// Shown to process 1 by whoever connects, so that programs inside cannot.
     pub token: String,
     /// Which process 1 is in it.
@@ -42,6 +55,12 @@ pub struct Description {
 }
 
 impl Description {
+    /// Whether it can be stopped and started. A program that is root could write to what outlives it without a bound, so a
+    /// sandbox of such programs cannot.
+    pub fn keeps_files(&self) -> bool {
+        self.persistence == Persistence::Persistent && self.user.id != 0
+    }
+
     /// Every place that holds files of the sandbox, none of them below another.
     pub fn trees(&self) -> Vec<GuestPath> {
         let all: Vec<GuestPath> = self.places.iter().cloned().chain("/tmp".parse()).collect();
@@ -81,12 +100,22 @@ struct Record {
     disk: u64,
     inodes: u64,
     open_files: u64,
-    environment: Vec<(String, String)>,
     work_directory: String,
     places: Vec<String>,
     user: User,
     image: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    attachments: Vec<Attached>,
     idle_milliseconds: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    network: Option<NetworkRecord>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NetworkRecord {
+    reaches: String,
+    secrets: Vec<String>,
 }
 
 /// Every label is set, also one without a value: an image may bring labels of the same names.
@@ -101,12 +130,16 @@ pub fn labels(maker: Maker<'_>, description: &Description) -> HashMap<String, St
         disk: limits.disk.bytes(),
         inodes: limits.inodes,
         open_files: limits.open_files,
-        environment: description.environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         work_directory: text(&description.work_directory),
         places: description.places.iter().map(text).collect(),
         user: description.user,
         image: description.image.clone(),
+        attachments: description.attachments.clone(),
         idle_milliseconds: u64::try_from(description.idle.as_millis()).unwrap_or(u64::MAX),
+        network: (!description.network.is_none()).then(|| NetworkRecord {
+            reaches: description.network.to_string(),
+            secrets: description.secrets.iter().map(ToString::to_string).collect(),
+        }),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
     let name = description.name.as_ref().map_or("", SandboxName::as_str);
@@ -133,10 +166,13 @@ pub fn read(labels: &HashMap<String, String>) -> Option<Description> {
     if record.version != VERSION {
         return None;
     }
-    let mut environment = Environment::default();
-    for (name, value) in record.environment {
-        environment.insert(name, value).ok()?;
-    }
+    let (network, secrets) = match record.network {
+        None => (Network::None, BTreeSet::new()),
+        Some(given) => {
+            let secrets = given.secrets.iter().map(|name| name.parse().ok()).collect::<Option<_>>()?;
+            (given.reaches.parse().ok()?, secrets)
+        }
+    };
     Some(Description {
         id: label(ID)?.parse().ok()?,
         owner: label(OWNER)?.parse().ok()?,
@@ -150,12 +186,16 @@ pub fn read(labels: &HashMap<String, String>) -> Option<Description> {
             inodes: record.inodes,
             open_files: record.open_files,
         },
-        environment,
+        environment: None,
         work_directory: record.work_directory.parse().ok()?,
         places: record.places.iter().map(|place| place.parse().ok()).collect::<Option<_>>()?,
         user: record.user,
         image: record.image,
+        attachments: record.attachments,
         idle: Duration::from_millis(record.idle_milliseconds),
+        network,
+        secrets,
+        private_hosts: Vec::new(),
         token: label(TOKEN)?.to_owned(),
         agent: label(AGENT)?.to_owned(),
     })
@@ -164,6 +204,16 @@ pub fn read(labels: &HashMap<String, String>) -> Option<Description> {
 /// What a sandbox's container is called. The daemon keeps names apart, so two sandboxes cannot have one id.
 pub fn container_name(id: &SandboxId) -> String {
     format!("sandpen-{id}")
+}
+
+/// What holds its files while it is stopped.
+pub fn kept_volume_name(id: &SandboxId) -> String {
+    format!("{KEPT_VOLUME}{id}")
+}
+
+/// Whose a volume of such a name is.
+pub fn sandbox_of_volume(name: &str) -> Option<SandboxId> {
+    name.strip_prefix(KEPT_VOLUME)?.parse().ok()
 }
 
 fn word(persistence: Persistence) -> &'static str {
@@ -186,20 +236,22 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn description() -> Description {
-        let mut environment = Environment::default();
-        environment.insert("LANG", "C.UTF-8").unwrap();
         Description {
             id: "sb-23456789abcdefgh".parse().unwrap(),
             owner: "ada@example.org".parse().unwrap(),
             name: Some("lab".parse().unwrap()),
             persistence: Persistence::Persistent,
             limits: Limits::default(),
-            environment,
+            environment: None,
             work_directory: GuestPath::workspace(),
             places: vec!["/home/sandbox".parse().unwrap(), GuestPath::workspace()],
             user: User::SANDBOX,
             image: "sha256:00".to_owned(),
+            attachments: Vec::new(),
             idle: Duration::from_secs(600),
+            network: Network::None,
+            secrets: BTreeSet::new(),
+            private_hosts: Vec::new(),
             token: "secret".to_owned(),
             agent: "hash".to_owned(),
         }
@@ -212,7 +264,20 @@ pub(crate) mod tests {
         let mut wanted = description();
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
         (wanted.name, wanted.persistence) = (None, Persistence::Ephemeral);
+        assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
+        wanted.network = "api.example.com,192.0.2.1:*".parse().unwrap();
+        wanted.secrets = ["SOME_TOKEN".parse().unwrap()].into();
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted));
+    }
+
+    #[test]
+    fn the_environment_is_not_in_the_labels() {
+        let mut environment = Environment::default();
+        environment.insert("TOKEN", "some-value").unwrap();
+        let wanted = Description { environment: Some(environment), ..description() };
+        let labels = labels(MAKER, &wanted);
+        assert!(labels.values().all(|value| !value.contains("some-value") && !value.contains("TOKEN")), "{labels:?}");
+        assert_eq!(read(&labels), Some(description()));
     }
 
     #[test]

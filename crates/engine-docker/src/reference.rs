@@ -78,6 +78,21 @@ impl Reference {
     }
 }
 
+impl Reference {
+    /// All ways to write it.
+    pub fn spellings(&self) -> Vec<String> {
+        let written = self.to_string();
+        if self.registry() != DEFAULT_REGISTRY {
+            return vec![written];
+        }
+        let with = |repository: String| Self { repository, version: self.version.clone() }.to_string();
+        let short = short(self);
+        let whole =
+            if short.contains('/') { format!("docker.io/{short}") } else { format!("docker.io/library/{short}") };
+        vec![written, with(short.to_owned()), with(whole)]
+    }
+}
+
 /// A repository without what names of the default registry, and of images that never had one, may leave out.
 fn short(reference: &Reference) -> &str {
     let name = &reference.repository;

@@ -5,26 +5,42 @@
 
 use std::collections::HashMap;
 
-use agent::{Hosted, HostedNetwork, TOKEN_VARIABLE};
+use agent::{Hosted, HostedNetwork, HostedStreams, KEPT_DIRECTORY};
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
-    MountTmpfsOptions, MountType, MountVolumeOptions, ResourcesUlimits,
+    MountTmpfsOptions, MountType, ResourcesUlimits,
 };
-use sandbox::{ByteSize, Error, GuestPath, Limits, Result};
+use egress::Sockets;
+use sandbox::{ByteSize, Error, GuestPath, Limits, Network, Result};
 
 use crate::Flavour;
+use crate::isolation::Kernel;
 use crate::record::{self, Description, Maker};
+use crate::volume_mounts::{Access, VolumeMount, VolumeMounts};
 
 /// Where process 1's program is seen inside.
-pub const AGENT_DIRECTORY: &str = "/.sandpen";
+pub const AGENT_DIRECTORY: &str = agent::PROGRAM_DIRECTORY;
 pub const AGENT_PROGRAM: &str = "/.sandpen/init";
 
 /// What process 1 needs: to become the sandbox's user without any right, to give it its directories, and to kill what it
 /// started, which is somebody else's by then.
 const PROCESS_1: [&str; 5] = ["CHOWN", "KILL", "SETGID", "SETPCAP", "SETUID"];
 
+/// And to catch all connections in a network that has no way out. It gives both up before the first program starts.
+const NETWORK: [&str; 2] = ["NET_ADMIN", "NET_BIND_SERVICE"];
+
+/// Where process 1 answers questions for names.
+const RESOLVER: &str = "127.0.0.1";
+
+/// What programs find as settings of their resolver, where the daemon leaves those to the image.
+pub const RESOLVER_SETTINGS: &str = "nameserver 127.0.0.1\n";
+
 /// Process 1, its worker that stands by, the server's bridge and the supervisor of a command. Daemons count them too.
 const HELPERS: u32 = 4;
+
+/// What gVisor itself needs for one process inside that waits, as measured, with some room; and besides.
+const GVISOR_THREADS: i64 = 12;
+const GVISOR_OWN_THREADS: i64 = 128;
 
 /// For process 1 and the bridge, which hold a few of every command. Programs get the sandbox's own limit from process 1.
 const OPEN_FILES: u64 = 4096;
@@ -34,6 +50,55 @@ const LARGEST_SHARED_MEMORY: u64 = 64 << 20;
 
 /// For what detached commands wrote, which process 1 keeps where programs do not reach.
 const LOGS: u64 = 40 << 20;
+
+/// Files and directories of the kernel that tell about the host, or that only root could use and should not be able to: what
+/// daemons hide by themselves, and what the embedded engine hides besides. A kernel may lack some.
+const HIDDEN: [&str; 41] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/buddyinfo",
+    "/proc/bus",
+    "/proc/cmdline",
+    "/proc/config.gz",
+    "/proc/diskstats",
+    "/proc/driver",
+    "/proc/fs",
+    "/proc/interrupts",
+    "/proc/iomem",
+    "/proc/ioports",
+    "/proc/irq",
+    "/proc/kallsyms",
+    "/proc/kcore",
+    "/proc/key-users",
+    "/proc/keys",
+    "/proc/kmsg",
+    "/proc/kpagecgroup",
+    "/proc/kpagecount",
+    "/proc/kpageflags",
+    "/proc/latency_stats",
+    "/proc/modules",
+    "/proc/mtrr",
+    "/proc/partitions",
+    "/proc/pressure",
+    "/proc/sched_debug",
+    "/proc/schedstat",
+    "/proc/scsi",
+    "/proc/slabinfo",
+    "/proc/softirqs",
+    "/proc/swaps",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/vmallocinfo",
+    "/proc/zoneinfo",
+    "/sys/dev/block",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+    "/sys/fs/selinux",
+    "/sys/kernel",
+];
+
+const STOP_AT_LEAST: i64 = 30;
+const STOP_BYTES_PER_SECOND: u64 = 16 << 20;
 
 /// After the daemon itself and before whatever else is there, when a host runs out of memory.
 const OUT_OF_MEMORY_SCORE: i64 = 500;
@@ -48,6 +113,9 @@ pub struct Wanted<'a> {
     /// Directories for which the image asks for a volume.
     pub volumes: &'a [String],
     pub runtime: Option<&'a str>,
+    /// Whether the daemon's host knows addresses of the sixth version.
+    pub has_ipv6: bool,
+    pub kernel: Kernel,
 }
 
 pub fn container(wanted: &Wanted<'_>) -> ContainerCreateBody {
@@ -55,12 +123,13 @@ pub fn container(wanted: &Wanted<'_>) -> ContainerCreateBody {
     ContainerCreateBody {
         hostname: Some(description.name.as_ref().map_or("sandbox", |name| name.as_str()).to_owned()),
         user: Some("0:0".to_owned()),
-        attach_stdin: Some(false),
-        attach_stdout: Some(false),
-        attach_stderr: Some(false),
+        attach_stdin: Some(true),
+        attach_stdout: Some(true),
+        attach_stderr: Some(true),
         tty: Some(false),
-        open_stdin: Some(false),
-        env: Some(vec![format!("{TOKEN_VARIABLE}={}", description.token)]),
+        open_stdin: Some(true),
+        // It closes with the stream of whoever had it made, also when that was killed.
+        stdin_once: Some(true),
         entrypoint: Some(vec![AGENT_PROGRAM.to_owned()]),
         cmd: Some(hosted(description).arguments()),
         image: Some(description.image.clone()),
@@ -68,6 +137,7 @@ pub fn container(wanted: &Wanted<'_>) -> ContainerCreateBody {
         // The daemon would run an image's own check in the container, as root.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
         labels: Some(record::labels(wanted.maker, description)),
+        stop_timeout: description.keeps_files().then(|| stop_timeout(&description.limits)),
         host_config: Some(host(wanted)),
         ..ContainerCreateBody::default()
     }
@@ -75,27 +145,41 @@ pub fn container(wanted: &Wanted<'_>) -> ContainerCreateBody {
 
 fn hosted(description: &Description) -> Hosted {
     Hosted {
+        token: description.token.clone(),
         user: description.user.id,
         group: description.user.group,
         persistence: description.persistence,
         idle: description.idle,
+        keeps_files: description.keeps_files(),
         open_files: description.limits.open_files,
         places: description.places.iter().cloned().chain("/tmp".parse()).collect(),
-        network: HostedNetwork::Untouched,
+        network: match description.network {
+            Network::None => HostedNetwork::Untouched,
+            Network::Hosts(_) | Network::Internet => HostedNetwork::Caught { proxy_port: Sockets::PROXY_PORT },
+        },
+        streams: HostedStreams::Bridge,
     }
 }
 
 fn host(wanted: &Wanted<'_>) -> HostConfig {
+    let VolumeMounts { mounts, binds } = volumes(wanted);
     let limits = &wanted.description.limits;
     let memory = number(limits.memory.bytes());
+    let has_network = !wanted.description.network.is_none();
+    let rights = PROCESS_1.iter().chain(NETWORK.iter().filter(|_| has_network));
     HostConfig {
-        auto_remove: Some(true),
-        cap_add: Some(PROCESS_1.map(str::to_owned).to_vec()),
+        auto_remove: Some(!wanted.description.keeps_files()),
+        cap_add: Some(rights.map(|right| (*right).to_owned()).collect()),
         cap_drop: Some(vec!["ALL".to_owned()]),
-        security_opt: Some(vec!["no-new-privileges".to_owned()]),
+        security_opt: Some(security(wanted.flavour)),
+        // In place of the daemon's own list, which this one contains.
+        masked_paths: (wanted.flavour == Flavour::Docker).then(|| HIDDEN.map(str::to_owned).to_vec()),
         privileged: Some(false),
         readonly_rootfs: Some(true),
+        // Also for a sandbox that has one: it is made inside, and nothing of the daemon's is in it.
         network_mode: Some("none".to_owned()),
+        dns: (has_network && wanted.flavour == Flavour::Docker).then(|| vec![RESOLVER.to_owned()]),
+        sysctls: sysctls(wanted, has_network),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
         init: Some(false),
@@ -103,14 +187,44 @@ fn host(wanted: &Wanted<'_>) -> HostConfig {
         memory: Some(memory),
         memory_swap: Some(memory),
         nano_cpus: Some(i64::from(limits.cpu_millis) * 1_000_000),
-        pids_limit: Some(i64::from(limits.processes) + i64::from(HELPERS)),
+        pids_limit: Some(host_processes(wanted.kernel, limits)),
         oom_score_adj: Some(OUT_OF_MEMORY_SCORE),
         shm_size: Some(number(limits.disk.bytes().min(LARGEST_SHARED_MEMORY))),
         ulimits: ulimits(wanted.flavour, limits),
         tmpfs: Some(writable(wanted)),
-        mounts: Some(mounts(wanted)),
+        mounts: Some(mounts.into_iter().chain(bounded(wanted)).collect()),
+        binds: (!binds.is_empty()).then_some(binds),
         runtime: wanted.runtime.map(str::to_owned),
         ..HostConfig::default()
+    }
+}
+
+fn security(flavour: Flavour) -> Vec<String> {
+    let no_new_privileges = "no-new-privileges".to_owned();
+    match flavour {
+        Flavour::Docker => vec![no_new_privileges],
+        // It has a word for this where Docker has a list, and adds to its own.
+        Flavour::Podman => vec![no_new_privileges, format!("mask={}", HIDDEN.join(":"))],
+    }
+}
+
+/// Docker turns addresses of the sixth version off where it gives none itself.
+fn sysctls(wanted: &Wanted<'_>, has_network: bool) -> Option<HashMap<String, String>> {
+    match wanted.flavour {
+        Flavour::Docker if has_network && wanted.has_ipv6 => {
+            Some(HashMap::from([("net.ipv6.conf.all.disable_ipv6".to_owned(), "0".to_owned())]))
+        }
+        Flavour::Docker | Flavour::Podman => None,
+    }
+}
+
+/// What the host's kernel may count for the sandbox's processes.
+fn host_processes(kernel: Kernel, limits: &Limits) -> i64 {
+    let processes = i64::from(limits.processes) + i64::from(HELPERS);
+    match kernel {
+        Kernel::Hosts | Kernel::Virtual | Kernel::Unknown => processes,
+        // Its own threads are counted, which are several for each process inside, and it does not survive to be refused one.
+        Kernel::Gvisor => processes * GVISOR_THREADS + GVISOR_OWN_THREADS,
     }
 }
 
@@ -138,11 +252,16 @@ fn writable(wanted: &Wanted<'_>) -> HashMap<String, String> {
     };
     let kept = format!("rw,noexec,nosuid,nodev,size={LOGS},mode=0755");
     let mut places = HashMap::from([("/tmp".to_owned(), own("1777", 0, 0)), ("/run".to_owned(), kept)]);
+    let closed = "ro,noexec,nosuid,nodev,size=4096,mode=0755,notmpcopyup".to_owned();
     for place in own_places {
         if is_own_directory(place) {
             let place = place.to_string_lossy().into_owned();
             places.entry(place).or_insert_with(|| own("0755", user.id, user.group));
         }
+    }
+    if wanted.flavour == Flavour::Podman {
+        // Podman gives a read-only image one more place to write to, without a bound, where there is none yet.
+        places.entry("/var/tmp".to_owned()).or_insert(closed);
     }
     places
 }
@@ -150,23 +269,25 @@ fn writable(wanted: &Wanted<'_>) -> HashMap<String, String> {
 /// Nothing can be mounted on the root, and what the daemon mounts itself stays.
 pub fn is_own_directory(place: &GuestPath) -> bool {
     let taken = |taken: &str| taken.parse::<GuestPath>().is_ok_and(|taken| taken.contains(place));
-    !place.is_root() && !["/proc", "/sys", "/dev", "/run", AGENT_DIRECTORY].into_iter().any(taken)
+    !place.is_root() && !["/proc", "/sys", "/dev", "/run", AGENT_DIRECTORY, KEPT_DIRECTORY].into_iter().any(taken)
 }
 
-fn mounts(wanted: &Wanted<'_>) -> Vec<Mount> {
-    let agent = Mount {
-        target: Some(AGENT_DIRECTORY.to_owned()),
-        source: Some(wanted.agent_volume.to_owned()),
-        typ: Some(MountType::VOLUME),
-        read_only: Some(true),
-        // A volume that is empty would be filled from the image, which may have a program of this name.
-        volume_options: Some(MountVolumeOptions { no_copy: Some(true), ..MountVolumeOptions::default() }),
-        ..Mount::default()
-    };
-    // Otherwise the daemon makes volumes on its disk for them, without a bound.
+fn volumes(wanted: &Wanted<'_>) -> VolumeMounts {
+    let read_only = |volume, target| VolumeMount { volume, target, access: Access::ReadOnly };
+    let agent = read_only(wanted.agent_volume, AGENT_DIRECTORY);
+    let attached = wanted.description.attachments.iter();
+    let trees = attached.map(|attached| read_only(attached.volume.as_str(), attached.at.as_str()));
+    let kept = record::kept_volume_name(&wanted.description.id);
+    let kept = VolumeMount { volume: &kept, target: KEPT_DIRECTORY, access: Access::ReadWrite };
+    let kept = wanted.description.keeps_files().then_some(kept);
+    VolumeMounts::new(wanted.flavour, std::iter::once(agent).chain(trees).chain(kept))
+}
+
+/// Places for which the image asks for volumes. Otherwise the daemon makes them on its disk, without a bound.
+fn bounded(wanted: &Wanted<'_>) -> Vec<Mount> {
     let places = writable(wanted);
     let bounded = wanted.volumes.iter().filter(|place| !places.contains_key(*place));
-    let bounded = bounded.map(|place| Mount {
+    let in_memory = bounded.map(|place| Mount {
         target: Some(place.clone()),
         typ: Some(MountType::TMPFS),
         tmpfs_options: Some(MountTmpfsOptions {
@@ -176,7 +297,12 @@ fn mounts(wanted: &Wanted<'_>) -> Vec<Mount> {
         }),
         ..Mount::default()
     });
-    std::iter::once(agent).chain(bounded).collect()
+    in_memory.collect()
+}
+
+/// Seconds that process 1 has to write its files down, on a disk that others use too.
+fn stop_timeout(limits: &Limits) -> i64 {
+    STOP_AT_LEAST + number(limits.memory.bytes() / STOP_BYTES_PER_SECOND)
 }
 
 /// A volume of an image's configuration as a place for a mount. The daemon makes a volume without a bound for each that has

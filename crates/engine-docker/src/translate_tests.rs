@@ -1,13 +1,16 @@
 use sandbox::Persistence;
 
 use super::*;
+use crate::client::DaemonFacts;
 use crate::record::User;
 use crate::record::tests::description;
 
 const MAKER: Maker<'static> = Maker { installation: "0123456789abcdef", instance: "in-23456789abcdefgh" };
 
 fn translated(flavour: Flavour, description: &Description, volumes: &[String], runtime: Option<&str>) -> String {
-    let wanted = Wanted { flavour, maker: MAKER, description, agent_volume: "sandpen-agent-hash", volumes, runtime };
+    let kernel = Kernel::of(runtime, &DaemonFacts::default());
+    let agent_volume = "sandpen-agent-hash";
+    let wanted = Wanted { flavour, maker: MAKER, description, agent_volume, volumes, runtime, has_ipv6: true, kernel };
     // By way of a value, whose keys can be put in order.
     let mut value = serde_json::to_value(container(&wanted)).unwrap();
     value.sort_all_objects();
@@ -31,6 +34,9 @@ fn plain() -> Description {
 fn containers_are_what_the_golden_files_say() {
     check("docker.json", &translated(Flavour::Docker, &plain(), &[], None));
     check("podman.json", &translated(Flavour::Podman, &plain(), &[], None));
+    let with_network = Description { network: "api.example.com:443".parse().unwrap(), ..plain() };
+    check("docker-network.json", &translated(Flavour::Docker, &with_network, &[], None));
+    check("podman-network.json", &translated(Flavour::Podman, &with_network, &[], None));
     let mut odd = description();
     odd.work_directory = "/app/data".parse().unwrap();
     odd.places = vec!["/home/sandbox".parse().unwrap(), "/app/data".parse().unwrap()];

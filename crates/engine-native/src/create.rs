@@ -61,7 +61,7 @@ impl Shared {
     pub(crate) async fn create_on(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec, root: Prepared) -> Result<()> {
         let pass = self.pass(id, spec, &root.layout)?;
         let kind = Kind::of(spec, &root);
-        let live = match kind.as_ref().and_then(|kind| self.pool.take(kind)) {
+        let live = match kind.as_ref().and_then(|kind| self.pool.take(kind, Live::has_ended)) {
             Some(spare) => {
                 let environment = environment(&root.layout, spec, pass.as_ref())?;
                 self.assign(spare, id, spec, environment, pass.as_ref()).await?
@@ -69,8 +69,12 @@ impl Shared {
             None => self.make(id, spec, &root, pass.as_ref(), None).await?,
         };
         self.keep(Arc::new(live));
-        if let Some(kind) = kind.filter(|kind| self.pool.wants(kind)) {
-            self.fill_pool(kind, spec, root);
+        if let Some(kind) = kind {
+            // Those that make room end by being dropped.
+            let (wanted, _) = self.pool.wants(&kind);
+            if wanted {
+                self.fill_pool(kind, spec, root);
+            }
         }
         Ok(())
     }
@@ -105,11 +109,10 @@ impl Shared {
                     Err(error) => Err(error),
                 };
                 match made {
-                    Ok(live) => {
-                        if !shared.pool.put(&kind, live) {
-                            return;
-                        }
-                    }
+                    Ok(live) => match shared.pool.put(&kind, live) {
+                        Ok(true) => {}
+                        Ok(false) | Err(_) => return,
+                    },
                     Err(error) => {
                         tracing::debug!(?error, "no spare sandbox could be made");
                         return shared.pool.give_up(&kind);

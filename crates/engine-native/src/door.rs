@@ -15,26 +15,13 @@ use crate::skeleton::RootLayout;
 impl Shared {
     /// Check what a sandbox asks for before anything of it is made. `None`: it has no network.
     fn prepare(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Option<Pass>> {
-        if spec.network.is_none() {
-            return match spec.secrets.first() {
-                None => Ok(None),
-                Some(secret) => Err(Error::invalid_input(format!("the secret {secret} needs a network"))
-                    .with_hint("ask for a network that reaches the secret's host")),
-            };
-        }
+        let Some(grant) = Grant::asked_by(id, spec)? else { return Ok(None) };
         if !self.walls()?.contains(&Layer::NetworkNamespace) {
             return Err(Error::unsupported(
                 "a sandbox without a network namespace of its own cannot be given a network",
             )
             .with_hint("run `sandpen doctor` to see why the layer is missing"));
         }
-        let grant = Grant {
-            id: id.clone(),
-            owner: spec.owner.clone(),
-            network: spec.network.clone(),
-            private_hosts: spec.private_hosts.clone(),
-            secrets: spec.secrets.clone(),
-        };
         self.config.gateway.prepare(grant, None).map(Some)
     }
 

@@ -297,7 +297,7 @@ impl Shared {
 impl Engine for NativeEngine {
     async fn capabilities(&self) -> Result<Capabilities> {
         let network = self.shared.walls()?.contains(&Layer::NetworkNamespace) && network::is_possible();
-        Ok(Capabilities { name: "native", persistence: true, terminal: true, usage: true, network })
+        Ok(Capabilities { name: "native", realm: None, persistence: true, terminal: true, usage: true, network })
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
@@ -352,6 +352,7 @@ impl Engine for NativeEngine {
                 owner: description.owner.clone(),
                 name: description.name.clone(),
                 persistence: description.persistence,
+                rest: None,
             });
         }
         Ok(found)
@@ -384,7 +385,7 @@ impl Engine for NativeEngine {
             | FromInit::Frozen { .. }
             | FromInit::Busy
             | FromInit::Staying
-            | FromInit::Caught => (None, 0, None),
+            | FromInit::Network(_) => (None, 0, None),
         };
         let meter = &live.meter;
         Ok(Usage {

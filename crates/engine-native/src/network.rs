@@ -19,7 +19,7 @@ pub const STEPS: &[&str] = &["loopback-up", "routes", "packet-filter", "sockets"
 
 /// Catch everything in the network of the calling process.
 pub fn open() -> Result<Sockets, (&'static str, io::Error)> {
-    let sockets::Caught { streams, names } = sockets::open(Sockets::PROXY_PORT)?;
+    let sockets::Caught { streams, names } = sockets::open(Sockets::PROXY_PORT, true)?;
     Ok(Sockets { streams, names })
 }
 

@@ -36,8 +36,8 @@ pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
     let internal = |cause: io::Error| Error::internal("the command's streams could not be made").with_cause(cause);
     let (channel, theirs) = Channel::pair().map_err(internal)?;
     let streams = match (request.terminal, request.output) {
-        (None, OutputTarget::Streams) => Some(Pipes::new().map_err(internal)?),
-        (Some(_), OutputTarget::Streams) | (_, OutputTarget::Log) => None,
+        (None, OutputTarget::Streams | OutputTarget::Joined) => Some(Pipes::new().map_err(internal)?),
+        (Some(_), OutputTarget::Streams | OutputTarget::Joined) | (_, OutputTarget::Log) => None,
     };
     let given: Vec<_> = [theirs.as_fd()]
         .into_iter()

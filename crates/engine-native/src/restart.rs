@@ -66,9 +66,11 @@ pub(crate) async fn freeze(live: &Arc<Live>) -> Result<Option<Frozen<'_>>> {
             Ok(Some(Frozen { live, held, untouched, deadline_milliseconds, armed: true }))
         }
         FromInit::Busy => Ok(None),
-        FromInit::Ready | FromInit::DeadlineSet | FromInit::Measured { .. } | FromInit::Staying | FromInit::Caught => {
-            Err(Error::internal("the sandbox gave an answer to another question"))
-        }
+        FromInit::Ready
+        | FromInit::DeadlineSet
+        | FromInit::Measured { .. }
+        | FromInit::Staying
+        | FromInit::Network(_) => Err(Error::internal("the sandbox gave an answer to another question")),
     }
 }
 

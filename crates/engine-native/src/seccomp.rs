@@ -12,6 +12,8 @@
 #[cfg(test)]
 mod compile;
 #[cfg(test)]
+mod hosted;
+#[cfg(test)]
 mod interpret;
 mod policy;
 #[cfg(test)]

@@ -348,6 +348,27 @@ pub fn reap(pid: i32) -> io::Result<Reaped> {
     }
 }
 
+/// Wait for one child to end, and end it when somebody has stopped it.
+pub fn reap_unstopped(pid: i32) -> io::Result<Reaped> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` outlives the call.
+        match check(unsafe { libc::waitpid(pid, &mut status, libc::WUNTRACED) }.into()) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            // SAFETY: takes numbers; the process is our child and was not collected, so its number is nobody else's.
+            Ok(_) if libc::WIFSTOPPED(status) => drop(check(unsafe { libc::kill(pid, libc::SIGKILL) }.into())),
+            Ok(_) => return Ok(Reaped { pid, status }),
+        }
+    }
+}
+
+/// Kill every process that we may signal, but for ourselves and process 1.
+pub fn kill_everybody_else() {
+    // SAFETY: takes numbers; that nobody is left to signal is no error here.
+    unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
 /// What all collected children used.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChildrenUsage {
@@ -420,23 +441,6 @@ pub fn first_takes_all(socket: BorrowedFd<'_>) -> io::Result<()> {
         .into(),
     )
     .map(drop)
-}
-
-/// Take a variable out of our environment, also where others could look at it: not every kernel keeps that closed.
-///
-/// To be called before anything else could hold a part of the environment, by a program that has one thread.
-pub fn take_variable(name: &CStr) -> Option<CString> {
-    // SAFETY: the C library keeps a NUL-terminated string behind the pointer that it returns, which nobody else uses in a
-    // program with one thread; it is copied before its bytes, which are ours to change, are overwritten up to the end.
-    unsafe {
-        let value = libc::getenv(name.as_ptr());
-        if value.is_null() {
-            return None;
-        }
-        let taken = CStr::from_ptr(value).to_owned();
-        ptr::write_bytes(value, 0, taken.as_bytes().len());
-        Some(taken)
-    }
 }
 
 /// Have the kernel end this process after so many seconds, whatever it hangs in.

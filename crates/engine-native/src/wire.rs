@@ -68,6 +68,14 @@ pub fn receive_at_once<M: DeserializeOwned>(channel: BorrowedFd<'_>) -> io::Resu
     receive_message(channel, RecvFlags::DONTWAIT)
 }
 
+/// Have nothing of the last message in memory.
+pub fn forget_last() {
+    BUFFER.with_borrow_mut(|bytes| {
+        bytes.fill(0);
+        std::hint::black_box(bytes);
+    });
+}
+
 /// Receive one message as bytes, with its descriptors; `None` when the other side is gone.
 pub fn receive_packet(channel: BorrowedFd<'_>, bytes: &mut Vec<u8>) -> io::Result<Option<Vec<OwnedFd>>> {
     take_packet(channel, bytes, RecvFlags::empty())
@@ -90,20 +98,16 @@ thread_local! {
 }
 
 fn take_packet(channel: BorrowedFd<'_>, bytes: &mut Vec<u8>, flags: RecvFlags) -> io::Result<Option<Vec<OwnedFd>>> {
-    let length = length_of_next(channel, flags)?;
+    let Some(length) = length_of_next(channel, flags)? else { return Ok(None) };
     // As large as the message: touching the pages for the largest one takes longer than starting a program.
     bytes.resize(length.clamp(1, MAX_MESSAGE), 0);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
+    let received = unless_gone(|| {
         let mut parts = [IoSliceMut::new(bytes)];
-        match rustix::net::recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC | flags) {
-            // The other side closed without having read all of ours. That is told once, before what it had sent.
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
-            Err(error) => return Err(error.into()),
-            Ok(received) => break received,
-        }
-    };
+        rustix::net::recvmsg(channel, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC | flags)
+    })?;
+    let Some(received) = received else { return Ok(None) };
     let mut descriptors = Vec::new();
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
@@ -114,14 +118,22 @@ fn take_packet(channel: BorrowedFd<'_>, bytes: &mut Vec<u8>, flags: RecvFlags) -
     Ok((received.bytes > 0).then_some(descriptors))
 }
 
-/// How long the next message is, without taking it; zero when the other side is gone.
-fn length_of_next(channel: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<usize> {
+/// How long the next message is, without taking it; `None` or zero when the other side is gone.
+fn length_of_next(channel: BorrowedFd<'_>, flags: RecvFlags) -> io::Result<Option<usize>> {
+    let flags = RecvFlags::PEEK | RecvFlags::TRUNC | flags;
+    Ok(unless_gone(|| rustix::net::recv(channel, &mut [0u8; 0], flags))?.map(|(_, length)| length))
+}
+
+/// `None` when the other side closed without having read all of ours. Linux tells that once, before what it had sent, and gVisor
+/// after it and each time: so only the second time is the end.
+fn unless_gone<T>(mut receive: impl FnMut() -> rustix::io::Result<T>) -> io::Result<Option<T>> {
+    let mut was_told = false;
     loop {
-        match rustix::net::recv(channel, &mut [0u8; 0], RecvFlags::PEEK | RecvFlags::TRUNC | flags) {
-            // Told once, as below.
-            Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
-            Err(error) => return Err(error.into()),
-            Ok((_, length)) => return Ok(length),
+        match receive() {
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::CONNRESET) if was_told => return Ok(None),
+            Err(rustix::io::Errno::CONNRESET) => was_told = true,
+            result => return Ok(Some(result?)),
         }
     }
 }

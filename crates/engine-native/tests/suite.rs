@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
         allowed.split(',').filter(|name| !name.is_empty()).map(|name| name.parse().expect("a layer")).collect();
     // One store of images for all: finding the host's interpreters takes longer than all behaviours together.
     let state = tempfile::tempdir().expect("a temporary directory");
-    let name = own_name();
+    let name = Outside::own_name();
     if name.is_none() {
         println!("the hosts file has no name for this machine but localhost: behaviours with a network are ignored");
     }
@@ -120,19 +120,4 @@ async fn have_spares(engine: &NativeEngine) {
     engine.create(&id, &SandboxSpec::new(Owner::local())).await.expect("a sandbox");
     engine.destroy(&id).await.expect("its end");
     tokio::time::sleep(Duration::from_millis(100)).await;
-}
-
-/// A name of this machine that a sandbox's own hosts file does not have.
-fn own_name() -> Option<(String, IpAddr)> {
-    let hosts = std::fs::read_to_string(Path::new("/etc/hosts")).ok()?;
-    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
-    let named = lines.flat_map(|line| {
-        let mut words = line.split_whitespace();
-        let address = words.next().and_then(|address| address.parse::<IpAddr>().ok());
-        words.map(move |name| (name.to_owned(), address))
-    });
-    named
-        .filter(|(name, _)| !name.contains("localhost") && !name.starts_with("ip6-") && name != "sandbox")
-        .filter_map(|(name, address)| Some((name, address?)))
-        .find(|(_, address)| TcpListener::bind((*address, 0)).is_ok())
 }

@@ -37,7 +37,7 @@ pub struct ImageLimits {
     pub transfer_bytes: u64,
     /// Once unpacked, all layers together; each is bounded by `layer` too.
     pub unpacked_bytes: u64,
-    pub layer: crate::unpack::Limits,
+    pub layer: crate::limits::Limits,
 }
 
 impl Default for ImageLimits {
@@ -47,7 +47,7 @@ impl Default for ImageLimits {
             layers: 256,
             transfer_bytes: 32 << 30,
             unpacked_bytes: 64 << 30,
-            layer: crate::unpack::Limits::default(),
+            layer: crate::limits::Limits::default(),
         }
     }
 }

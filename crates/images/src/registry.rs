@@ -12,12 +12,12 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::time::Duration;
 
-pub use self::credentials::{Credentials, Login};
-pub use self::mirror::Mirror;
 pub use self::proxy::Proxies;
 pub use self::pull::pull;
 pub use self::push::push;
+pub use crate::credentials::{Credentials, Login};
 use crate::error::{Error, Result};
+pub use crate::mirror::Mirror;
 use crate::reference::Reference;
 use crate::work::Work;
 
@@ -26,9 +26,7 @@ mod authorization;
 mod challenge;
 mod client;
 mod connection;
-mod credentials;
 mod fetch;
-mod mirror;
 mod proxy;
 mod pull;
 mod push;

@@ -45,7 +45,7 @@ impl Identity {
 pub struct Stamps {
     variables: BTreeMap<String, Option<OsString>>,
     paths: BTreeMap<PathBuf, Option<Identity>>,
-    /// Something had only just changed when it was looked at.
+    /// Something had only just changed when it was looked at, or there was no telling.
     unsettled: bool,
 }
 
@@ -55,11 +55,18 @@ const TICK: Duration = Duration::from_millis(20);
 impl Stamps {
     /// Must be called before the thing is looked at, so that a change in between is noticed the next time.
     pub fn path(&mut self, path: impl Into<PathBuf>) {
-        let path = path.into();
-        let now = SystemTime::now();
+        self.path_at(path.into(), SystemTime::now());
+    }
+
+    fn path_at(&mut self, path: PathBuf, now: SystemTime) {
         let identity = Identity::of(&path);
         self.unsettled |= identity.as_ref().is_some_and(|identity| identity.changed_at() + TICK > now);
         self.paths.entry(path).or_insert(identity);
+    }
+
+    /// Something could not be found out this time, so the answer is good for now and no longer.
+    pub fn doubt(&mut self) {
+        self.unsettled = true;
     }
 
     pub fn variable(&mut self, name: &str) {
@@ -137,10 +144,14 @@ mod tests {
         keep();
         assert_eq!(load::<u32>(&cache), None, "an answer of another shape");
         std::fs::write(&watched, "123").unwrap();
-        let mut stamps = Stamps::default();
-        stamps.path(&watched);
-        save(&cache, &stamps, &"too early".to_owned()).unwrap();
-        assert_eq!(load::<String>(&cache), None);
+        let changed = Identity::of(&watched).unwrap().changed_at();
+        let (mut early, mut in_doubt) = (Stamps::default(), Stamps::default());
+        early.path_at(watched.clone(), changed + TICK / 2);
+        in_doubt.doubt();
+        for stamps in [early, in_doubt] {
+            save(&cache, &stamps, &"too early".to_owned()).unwrap();
+            assert_eq!(load::<String>(&cache), None);
+        }
         for garbage in ["", "{", "null", "[]"] {
             std::fs::write(&cache, garbage).unwrap();
             assert_eq!(load::<String>(&cache), None, "{garbage:?}");

@@ -18,30 +18,12 @@ use self::path::{Place, Shown, parse, stays_inside};
 use crate::confined::{Directory, Name, is_directory, is_regular, is_symlink};
 use crate::digest::Digest;
 use crate::error::{Error, Result};
+pub use crate::limits::Limits;
 use crate::meter::{Meter, Stream};
 
 mod owner;
 pub(crate) mod path;
 mod whiteout;
-
-/// How much one archive may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// Of all files together, once unpacked.
-    pub bytes: u64,
-    pub entries: u64,
-    /// How many bytes one compressed byte may stand for.
-    pub ratio: u64,
-    /// Of one whole path.
-    pub path_bytes: usize,
-    pub depth: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { bytes: 16 << 30, entries: 500_000, ratio: 200, path_bytes: 4095, depth: 128 }
-    }
-}
 
 /// What may be a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A sandbox is *live* from the moment `create` returns until it is destroyed, its own deadline passes, or something
-//! kills its first process. Then it is *gone*: every method answers [`ErrorKind::NotFound`] for it, and nothing of it is
+//! kills its first process; a persistent one of an engine that can do so may only [`Rest`] after that. Then it is *gone*: every method answers [`ErrorKind::NotFound`] for it, and nothing of it is
 //! left on the host: no process, mount, cgroup, namespace or directory.
 //!
 //! # Rules for every engine
@@ -42,6 +42,7 @@ use crate::spec::{Persistence, SandboxSpec};
 
 #[cfg(feature = "testing")]
 pub mod fake;
+pub mod spares;
 #[cfg(feature = "testing")]
 pub mod testsuite;
 
@@ -70,7 +71,7 @@ pub trait Engine: Send + Sync + 'static {
     async fn destroy(&self, id: &SandboxId) -> Result<()>;
 
     /// Every live sandbox that this engine can reach, whoever made it: its own, and persistent ones of earlier
-    /// processes. Also clears away what dead processes left behind.
+    /// processes, those that rest too. Also clears away what dead processes left behind.
     async fn list(&self) -> Result<Vec<EngineSandbox>>;
 
     /// Start a command.
@@ -89,7 +90,7 @@ pub trait Engine: Send + Sync + 'static {
     /// The sandbox's file tree. Does not fail for a sandbox that is gone; the operations do.
     fn files(&self, id: &SandboxId) -> Box<dyn Files>;
 
-    /// What the sandbox uses now.
+    /// What the sandbox uses now. One that rests uses nothing, and is not woken (`WrongState`).
     async fn usage(&self, id: &SandboxId) -> Result<Usage>;
 
     /// The walls around this very sandbox, as built.
@@ -97,8 +98,29 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Move the moment at which the sandbox ends by itself. `None` means no such moment.
     ///
-    /// A renewal that was answered is in force; one that came too late fails with `NotFound`.
+    /// A renewal that was answered is in force; one that came too late fails with `NotFound`. To one that rests it means
+    /// nothing, and is answered.
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()>;
+
+    /// How a persistent sandbox is reached without us. `None` where there are no other tools that could.
+    async fn reach(&self, _id: &SandboxId) -> Result<Option<Reach>> {
+        Ok(None)
+    }
+
+    /// Make nothing ahead of demand any more, and leave nothing half made: the process is about to end.
+    async fn close(&self) {}
+}
+
+/// Commands of the tools of whatever an engine drives, for whoever may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Start a shell in it, as its user.
+    pub enter: String,
+    /// Stop it, with its files kept, and have it run again; absent where a stop would be its end.
+    pub stop: Option<String>,
+    pub start: Option<String>,
+    /// Remove it with all that belongs to it.
+    pub remove: String,
 }
 
 /// What an engine answers once, instead of "unsupported" in many places.
@@ -106,6 +128,9 @@ pub trait Engine: Send + Sync + 'static {
 pub struct Capabilities {
     /// `native`, `docker`, `podman`, `kubernetes`; `fake` in tests.
     pub name: &'static str,
+    /// Which of several, for an engine that can be in more than one place: what one of them does not list may be there in
+    /// another, and is no business of this one's.
+    pub realm: Option<String>,
     pub persistence: bool,
     pub terminal: bool,
     pub usage: bool,
@@ -128,6 +153,28 @@ pub struct EngineSandbox {
     pub owner: Owner,
     pub name: Option<SandboxName>,
     pub persistence: Persistence,
+    /// Why it does not run. `None` for one that does.
+    pub rest: Option<Rest>,
+}
+
+/// Why a persistent sandbox does not run although it exists: somebody who may has ended its processes, by other means than
+/// this engine's. It then has no clock of its own, and is there until it is destroyed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// Its files are kept. Whoever uses it has it run again.
+    Stopped,
+    /// It had no time to keep its files: what was written since it was last stopped, or all of it, is lost. It is not used
+    /// again by itself (`WrongState`), because whoever does must know that.
+    Interrupted,
+}
+
+impl Rest {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Interrupted => "interrupted",
+        }
+    }
 }
 
 /// A running command. Dropping it does what its request's `on_disconnect` says.

@@ -115,6 +115,8 @@ impl Script {
 pub enum OutputTarget {
     /// To whoever started it.
     Streams,
+    /// The same, stdout and stderr on one stream in the order in which they were written; that of stderr is empty.
+    Joined,
     /// To a log that the engine keeps with the sandbox, bounded, the newest part; the streams are empty.
     Log,
 }

@@ -22,11 +22,13 @@ pub mod runner;
 pub mod secret;
 pub mod service;
 pub mod spec;
+pub mod system;
 pub mod tree;
+pub mod user;
 
 pub use artifact::Artifact;
 pub use engine::{
-    Capabilities, Engine, EngineSandbox, Files, Made, Process, ProcessControl, ReadFile, Usage, WriteFile,
+    Capabilities, Engine, EngineSandbox, Files, Made, Process, ProcessControl, Reach, ReadFile, Rest, Usage, WriteFile,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventBus, EventKind, StopReason, TreeWork};
@@ -49,7 +51,7 @@ pub use network::{
 pub use output::{CappedOutput, OutputCaps, TextPieces};
 pub use package::{PackageLanguage, Packages, Requirement};
 pub use path::{AskedPath, GuestPath};
-pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners};
+pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners, is_code_of_a_run};
 pub use secret::SecretName;
 pub use service::{
     Captured, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language, PackageHost,

@@ -16,7 +16,7 @@ mod labelled;
 mod plan;
 
 pub use labelled::{ImageRunner, ImageRunners};
-pub(crate) use plan::is_code_of_a_run;
+pub use plan::is_code_of_a_run;
 pub use plan::{Attempt, Plan, Step};
 
 /// Code to run, as the service takes it.

@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast;
 
 use crate::artifact::Artifact;
-use crate::engine::{Capabilities, Engine, Files, Usage};
+use crate::engine::{Capabilities, Engine, Files, Reach, Rest, Usage};
 use crate::error::{ErrorKind, Result};
 use crate::event::{Event, EventBus, StopReason};
 use crate::exec::{ExecLog, ExecRequest};
@@ -150,6 +150,8 @@ pub struct SandboxInfo {
     pub image: Image,
     pub persistence: Persistence,
     pub state: State,
+    /// Why it does not run, as far as this process knows.
+    pub rest: Option<Rest>,
     pub created_at: SystemTime,
     /// If nothing uses it from now on. `None` while a command runs in it and its total time is unbounded.
     pub expires_at: Option<SystemTime>,
@@ -162,6 +164,16 @@ pub struct SandboxInfo {
     pub program: ImageProgram,
     /// Commands that run in it now, as far as this process knows.
     pub running: usize,
+}
+
+impl SandboxInfo {
+    /// Where it is in its life, in one word.
+    pub fn condition(&self) -> &'static str {
+        match (self.state, self.rest) {
+            (State::Live, Some(rest)) => rest.as_str(),
+            (state, _) => state.as_str(),
+        }
+    }
 }
 
 /// A handle to the service; copies are cheap and mean the same service.
@@ -349,6 +361,12 @@ impl SandboxService {
         }
     }
 
+    /// How it is reached without us, for whoever may use what the engine drives.
+    pub async fn reach(&self, owner: &Owner, id: &SandboxId) -> Result<Option<Reach>> {
+        self.core.locate(owner, id)?;
+        self.core.engine.reach(id).await
+    }
+
     /// Start the idle time anew; with a `lifetime`, live by that from now on.
     ///
     /// What was answered is in force, in the engine too.
@@ -424,6 +442,7 @@ impl SandboxService {
                 Ok(Ok(()) | Err(_)) | Err(_) => {}
             }
         }
+        self.core.engine.close().await;
         first_failure
     }
 }

@@ -85,6 +85,11 @@ pub trait Checkpoints: Send + Sync + 'static {
     ///
     /// Must fail when there is no such checkpoint (`NotFound`), when a command runs (`WrongState`).
     async fn restore(&self, id: &SandboxId, to: Checkpoint) -> Result<()>;
+
+    /// Bytes that the checkpoints of an owner take; `None` where they are within the disk limits of its sandboxes.
+    async fn checkpoint_bytes(&self, _owner: &Owner) -> Result<Option<u64>> {
+        Ok(None)
+    }
 }
 
 /// Trees that were made once and are shared, read-only, by sandboxes that ask for them by name.

@@ -9,7 +9,12 @@ use sandbox::engine::testsuite::{self, Needs};
 fn main() -> ExitCode {
     let trials = testsuite::cases().into_iter().map(|case| {
         let lacking = match case.needs {
-            Needs::Nothing | Needs::Snapshots | Needs::Checkpoints | Needs::Trees | Needs::Builder => false,
+            Needs::Nothing
+            | Needs::Snapshots
+            | Needs::Checkpoints
+            | Needs::Trees
+            | Needs::TreesAndCheckpoints
+            | Needs::Builder => false,
             Needs::Kernel | Needs::Terminal | Needs::Network => true,
         };
         let run = move || {

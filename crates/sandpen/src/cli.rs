@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, logs, man, mcp, package, ps,
-    restore, run, save, secret, serve, stop, tools,
+    bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install, logs, man, mcp,
+    package, ps, restore, run, save, secret, serve, stop, tools,
 };
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
@@ -85,6 +85,7 @@ impl Cli {
             | Command::Export(_)
             | Command::Package(_)
             | Command::Secret(_)
+            | Command::Install(_)
             | Command::Doctor(_)
             | Command::Bench(_)
             | Command::Completions(_)
@@ -130,6 +131,7 @@ pub enum Command {
     Mcp(mcp::Arguments),
     Serve(serve::Arguments),
     Tools(tools::Arguments),
+    Install(install::Arguments),
     Doctor(doctor::Arguments),
     Bench(bench::Arguments),
     Completions(completions::Arguments),
@@ -158,6 +160,7 @@ impl Command {
             Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Tools(arguments) => tools::run(arguments, config),
             Self::Serve(arguments) => serve::run(arguments, config),
+            Self::Install(arguments) => install::run(arguments, config),
             Self::Doctor(arguments) => doctor::run(arguments, config),
             Self::Bench(arguments) => bench::run(arguments, config),
             Self::Completions(arguments) => completions::run(arguments),
@@ -186,6 +189,7 @@ impl Command {
             | Self::Mcp(_)
             | Self::Tools(_)
             | Self::Serve(_)
+            | Self::Install(_)
             | Self::Doctor(_)
             | Self::Bench(_)
             | Self::Completions(_)

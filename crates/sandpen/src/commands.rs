@@ -2,6 +2,7 @@
 
 use sandbox::{Error, ErrorKind, Owner, Result, SandboxInfo, SandboxService};
 
+#[cfg_attr(not(target_os = "linux"), path = "commands/elsewhere.rs")]
 pub mod bench;
 pub mod checkpoint;
 pub mod completions;
@@ -10,14 +11,18 @@ pub mod create;
 pub mod diff;
 pub mod doctor;
 pub mod exec;
+#[cfg_attr(not(target_os = "linux"), path = "commands/elsewhere.rs")]
 pub mod export;
 pub mod fork;
+#[cfg_attr(not(target_os = "linux"), path = "commands/image/elsewhere.rs")]
 pub mod image;
+pub mod install;
 pub mod logs;
 pub mod man;
 pub mod mcp;
 pub mod package;
 pub mod ps;
+mod reach;
 pub mod restore;
 pub mod run;
 pub mod save;

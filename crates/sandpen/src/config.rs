@@ -10,26 +10,34 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sandbox::{Error, HostRule, Image, Layer, Quota, Result};
-use tools::{Ceiling, ImagePattern, Selection, Toolset};
+use tools::{Ceiling, ImagePattern, ProfileName, ProfileOptions, Selection, Toolset};
 
+pub use self::code::CodeConfig;
+pub use self::code_runner::CodeRunnerConfig;
 pub use self::daemon::DaemonConfig;
 pub use self::gateway::GatewayConfig;
 pub use self::http::HttpConfig;
 pub use self::key::Key;
 use self::key::Shape;
+use self::places::{usual_files, usual_state_dir};
 pub use self::registries::RegistryConfig;
 pub use self::sandboxes::SandboxConfig;
 pub use self::written::{Origin, Written};
 use crate::transfer::roots::OpenedPath;
 use crate::{suggest, time};
 
+mod code;
+pub mod code_runner;
 pub mod daemon;
+mod engines;
 pub mod env;
 pub mod file;
 pub mod flags;
 pub mod gateway;
 pub mod http;
 pub mod key;
+mod places;
+mod profiles;
 pub mod registries;
 pub mod sandboxes;
 pub mod written;
@@ -49,10 +57,14 @@ pub struct Config {
     pub gateway: GatewayConfig,
     pub server: ServerConfig,
     pub http: HttpConfig,
+    /// What one of the older servers had besides.
+    pub code_runner: CodeRunnerConfig,
     pub registries: RegistryConfig,
     pub packages: PackageConfig,
     /// The most that one owner may have.
     pub quota: Quota,
+    /// All that was written, for reading it again with another profile's wishes before it.
+    places: Vec<Written>,
 }
 
 /// Packages that are installed for sandboxes.
@@ -67,6 +79,10 @@ pub struct PackageConfig {
 /// What a server offers, and what it tells of itself.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {
+    /// The older server that is spoken for instead of ours.
+    pub profile: Option<ProfileName>,
+    pub profile_options: ProfileOptions,
+    pub code: CodeConfig,
     pub selection: Selection,
     /// The most that a client may ask for.
     pub ceiling: Ceiling,
@@ -80,7 +96,7 @@ pub struct ServerConfig {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            engine: EngineChoice::Native,
+            engine: EngineChoice::USUAL,
             daemon: DaemonConfig::default(),
             state_dir: None,
             allow_missing: BTreeSet::new(),
@@ -91,6 +107,9 @@ impl Default for Config {
             sandbox: SandboxConfig::default(),
             gateway: GatewayConfig::default(),
             server: ServerConfig {
+                profile: None,
+                profile_options: ProfileOptions::default(),
+                code: CodeConfig::default(),
                 selection: Selection::default(),
                 ceiling: Ceiling::default(),
                 opened: Vec::new(),
@@ -98,9 +117,11 @@ impl Default for Config {
                 log: LogLevel::Warn,
             },
             http: HttpConfig::default(),
+            code_runner: CodeRunnerConfig::default(),
             registries: RegistryConfig::default(),
             packages: PackageConfig::default(),
             quota: Quota::default(),
+            places: Vec::new(),
         }
     }
 }
@@ -108,7 +129,7 @@ impl Default for Config {
 impl Config {
     /// The settings of this process: the file that `named` or the usual places give, then `SANDPEN_*`, then flags.
     pub fn load(flags: Written, named: Option<PathBuf>) -> Result<Self> {
-        let lookup = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let lookup = variable;
         let named = named.or_else(|| lookup("SANDPEN_CONFIG").map(PathBuf::from));
         let file = file::read(named.as_deref(), &usual_files(lookup))?;
         let mut config = Self::resolve(file.into_iter().chain([env::read(lookup)?, flags]))?;
@@ -121,7 +142,8 @@ impl Config {
     /// Later places win.
     pub fn resolve(places: impl IntoIterator<Item = Written>) -> Result<Self> {
         let mut config = Self::default();
-        for written in places {
+        let places: Vec<Written> = places.into_iter().collect();
+        for written in &places {
             let lists: BTreeSet<Key> =
                 written.values.iter().map(|(key, _)| *key).filter(|key| key.shape() == Shape::List).collect();
             lists.into_iter().for_each(|key| config.clear(key));
@@ -129,13 +151,63 @@ impl Config {
                 config.set(*key, value).map_err(|error| written.origin.point_at(*key, &error))?;
             }
         }
+        for Written { origin, values } in &places {
+            for (key, _) in values {
+                engines::check(config.engine, *key).map_err(|error| origin.point_at(*key, &error))?;
+            }
+        }
+        let is_wish = |key: Key| {
+            let last = places.iter().rev().find(|written| written.values.iter().any(|(known, _)| *known == key));
+            last.is_some_and(|written| matches!(written.origin, Origin::Profile(_)))
+        };
+        profiles::bound(&mut config.sandbox, &config.server.ceiling, is_wish);
         config.sandbox.limits = config.sandbox.limits.check()?;
+        config.places = places;
+        Ok(config)
+    }
+
+    /// For a server, which may speak for an older one: the profile's own settings before everybody's.
+    pub fn serving(self) -> Result<Self> {
+        let Some(profile) = self.server.profile else { return Ok(self) };
+        let variables = profiles::variables(profile, variable)?;
+        let mut config = self.read_with([profiles::wishes(profile), profiles::grants(profile)], Some(variables))?;
+        profiles::ease(profile, &mut config.sandbox);
+        if profile == ProfileName::CodeRunner {
+            config.code_runner = CodeRunnerConfig::read(variable)?;
+        }
+        Ok(config)
+    }
+
+    /// The same settings for one of the older servers that this one speaks for besides.
+    pub fn as_profile(&self, profile: ProfileName) -> Result<Self> {
+        let mut config = self.read_with([profiles::wishes(profile)], None)?;
+        config.server.profile = Some(profile);
+        profiles::ease(profile, &mut config.sandbox);
+        if profile == ProfileName::CodeRunner {
+            // Who thinks that it is guarded must not be wrong.
+            config.code_runner.token = CodeRunnerConfig::token(variable);
+        }
+        Ok(config)
+    }
+
+    /// Whether somebody wrote it, and not only a profile.
+    pub fn is_written(&self, key: Key) -> bool {
+        let has = |written: &Written| written.values.iter().any(|(known, _)| *known == key);
+        self.places.iter().any(|written| !matches!(written.origin, Origin::Profile(_)) && has(written))
+    }
+
+    /// All that was written, after what a profile says by itself; its own variables count more than the file.
+    fn read_with<const COUNT: usize>(&self, first: [Written; COUNT], variables: Option<Written>) -> Result<Self> {
+        let (files, others): (Vec<_>, Vec<_>) =
+            self.places.iter().cloned().partition(|written| matches!(written.origin, Origin::File(_)));
+        let mut config = Self::resolve(first.into_iter().chain(files).chain(variables).chain(others))?;
+        config.state_dir.clone_from(&self.state_dir);
         Ok(config)
     }
 
     pub fn state_dir(&self) -> Result<&Path> {
         self.state_dir.as_deref().ok_or_else(|| {
-            Error::invalid_input("there is no place to keep sandboxes, because HOME is not set")
+            Error::invalid_input(format!("there is no place to keep sandboxes, because {} is not set", places::HOME))
                 .with_hint("name a directory with --state-dir or SANDPEN_STATE_DIR")
         })
     }
@@ -144,11 +216,13 @@ impl Config {
     fn clear(&mut self, key: Key) {
         match key {
             Key::AllowMissing => self.allow_missing.clear(),
+            Key::ProfileOption => self.server.profile_options.clear(),
             Key::Toolsets => self.server.selection.toolsets.clear(),
             Key::Tools => self.server.selection.tools.clear(),
             Key::ExcludeTools => self.server.selection.exclude.clear(),
             Key::AllowPath => self.server.opened.clear(),
             Key::AllowImage => self.server.images.clear(),
+            Key::RunnerImage => self.daemon.runner_images.clear(),
             Key::PackageHost => self.packages.hosts.clear(),
             Key::PassThroughEnv => self.sandbox.pass_through.clear(),
             Key::Secret => self.sandbox.secrets.clear(),
@@ -188,6 +262,10 @@ impl Config {
             | Key::OwnerNetworkConnections
             | Key::OwnerNetworkBytes
             | Key::OwnerNetworkRate
+            | Key::Profile
+            | Key::PythonImage
+            | Key::JsImage
+            | Key::CodeLanguage
             | Key::ReadOnly
             | Key::AllowPackages
             | Key::MaxMemory
@@ -207,7 +285,7 @@ impl Config {
     fn set(&mut self, key: Key, value: &str) -> Result<()> {
         let (sandbox, gateway) = (&mut self.sandbox, &mut self.gateway);
         match key {
-            Key::Engine => self.engine = value.parse()?,
+            Key::Engine => self.engine = value.parse::<EngineChoice>()?.on_this_system()?,
             Key::StateDir => self.state_dir = Some(absolute(value)?),
             Key::Json => self.json = truth(value)?,
             Key::Color => self.color = value.parse()?,
@@ -219,6 +297,7 @@ impl Config {
             Key::DaemonHost => self.daemon.host = Some(daemon::word("the address of a daemon", value)?),
             Key::DockerContext => self.daemon.context = Some(daemon::word("the name of a context", value)?),
             Key::ContainerImage => self.daemon.image = daemon::image(value)?,
+            Key::RunnerImage => self.daemon.runner_images.push(value.parse()?),
             Key::ContainerUser => self.daemon.user = value.parse()?,
             Key::Runtime => self.daemon.runtime = Some(daemon::word("the name of a runtime", value)?),
             Key::Image => sandbox.image = image(value)?,
@@ -251,6 +330,11 @@ impl Config {
             Key::OwnerNetworkConnections => gateway.of_owner.connections = gateway::connections(value)?,
             Key::OwnerNetworkBytes => gateway.of_owner.bytes = Some(gateway::bytes(value)?),
             Key::OwnerNetworkRate => gateway.of_owner.rate = Some(gateway::bytes(value)?),
+            Key::Profile => self.server.profile = Some(value.parse()?),
+            Key::ProfileOption => self.server.profile_options.add(value.parse()?),
+            Key::PythonImage => self.server.code.python_image = Some(image(value)?),
+            Key::JsImage => self.server.code.js_image = Some(image(value)?),
+            Key::CodeLanguage => self.server.code.language = Some(value.trim().to_lowercase()),
             Key::Toolsets => self.server.selection.toolsets.extend(toolsets(value)?),
             Key::Tools => self.server.selection.tools.push(value.to_owned()),
             Key::ExcludeTools => self.server.selection.exclude.push(value.to_owned()),
@@ -345,6 +429,24 @@ word!(
     }
 );
 
+impl EngineChoice {
+    /// The embedded one where there is one.
+    pub const USUAL: Self = if cfg!(target_os = "linux") { Self::Native } else { Self::Docker };
+
+    fn on_this_system(self) -> Result<Self> {
+        if self == Self::Native && Self::USUAL != Self::Native {
+            return Err(Error::unsupported("the native engine is Linux itself, and this is another system")
+                .with_hint("use docker or podman, whose daemons bring a Linux along"));
+        }
+        Ok(self)
+    }
+}
+
+/// One that is set to nothing counts as not set.
+fn variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 fn toolsets(word: &str) -> Result<Vec<Toolset>> {
     match word {
         "all" => Ok(Toolset::ALL.to_vec()),
@@ -398,23 +500,6 @@ fn positive_time(text: &str) -> Result<Duration> {
         return Err(Error::invalid_input("no time at all is left with 0"));
     }
     Ok(duration)
-}
-
-fn usual_files(lookup: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
-    let own = lookup("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .or_else(|| lookup("HOME").map(|home| Path::new(&home).join(".config")));
-    own.into_iter().chain([PathBuf::from("/etc")]).map(|directory| directory.join("sandpen/sandpen.toml")).collect()
-}
-
-fn usual_state_dir(lookup: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Some(PathBuf::from("/var/lib/sandpen"));
-    }
-    lookup("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| lookup("HOME").map(|home| Path::new(&home).join(".local/state")))
-        .map(|directory| directory.join("sandpen"))
 }
 
 #[cfg(test)]

@@ -1,3 +1,5 @@
+use std::ffi::OsString;
+
 use egress::Allowance;
 
 use super::*;
@@ -77,6 +79,7 @@ fn values_that_cannot_work_are_refused() {
         (Key::Image, "a b"),
         (Key::DaemonHost, "unix:///a b"),
         (Key::ContainerImage, "dir:/srv"),
+        (Key::RunnerImage, "a*b"),
         (Key::ContainerUser, "root"),
         (Key::Runtime, ""),
         (Key::Pull, "always"),

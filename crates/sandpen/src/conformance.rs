@@ -3,6 +3,6 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    engine_native::launcher_main_if_asked();
+    sandpen::embedded::launcher_main_if_asked();
     sandpen::main(&std::env::args_os().collect::<Vec<_>>()).into()
 }

@@ -18,7 +18,9 @@ use std::time::{Duration, SystemTime};
 use async_trait::async_trait;
 use images::Store;
 use images::difference::Kind;
-use sandbox::{Changes, ErrorKind, GuestPath, History, Image, Owner, Result, SandboxInfo, SandboxService};
+use sandbox::{
+    Changes, Deed, ErrorKind, GuestPath, History, HistoryEntry, Image, Owner, Result, SandboxInfo, SandboxService,
+};
 use tokio_util::sync::CancellationToken;
 use tools::export::{Export, ExportRequest, Exporter, Report};
 use tools::{Policy, Progress};
@@ -30,10 +32,12 @@ use self::recipe::{Step, Survival, Survivor};
 use self::verify::Verifier;
 use crate::commands::image;
 use crate::config::Config;
+use crate::packages::Images;
 
 mod attempts;
 mod base;
 mod context;
+mod daemon;
 mod dockerfile;
 mod packages;
 mod passing;
@@ -55,6 +59,8 @@ pub struct Exports {
     directory: PathBuf,
     verifier: Verifier,
     bases: KnownBases,
+    fetching: Fetching,
+    images: Images,
 }
 
 /// Whether a base that is not here is fetched.
@@ -71,6 +77,8 @@ pub struct Terms {
     /// For one command that is done again.
     pub timeout: Duration,
     pub bases: KnownBases,
+    /// Where the images of the engine are.
+    pub images: Images,
 }
 
 /// Images of the store that whoever exports may know of, besides the one that the sandbox was made from.
@@ -100,7 +108,10 @@ pub struct Written {
 
 impl Exports {
     pub fn new(service: &SandboxService, config: &Config, terms: Terms) -> Result<Self> {
-        let store = image::open_store(config)?;
+        let store = match &terms.images {
+            Images::Here(_) => image::open_store(config)?,
+            Images::Daemon(_) => daemon::open_store(config)?,
+        };
         let registries = match terms.fetching {
             Fetching::Missing => Some(image::settings(config)?),
             Fetching::Nothing => None,
@@ -108,7 +119,8 @@ impl Exports {
         let timeout = terms.timeout.min(config.quota.exec_timeout);
         let verifier = Verifier { service: service.clone(), store: Arc::clone(&store), registries, timeout };
         let directory = config.state_dir()?.join("exports");
-        Ok(Self { service: service.clone(), store, directory, verifier, bases: terms.bases })
+        let Terms { bases, fetching, images, .. } = terms;
+        Ok(Self { service: service.clone(), store, directory, verifier, bases, fetching, images })
     }
 
     pub async fn write(
@@ -123,7 +135,11 @@ impl Exports {
         base::blocking(move || passing::sweep(&store, &directory, SystemTime::now())).await?;
         let history = self.service.history(owner, &sandbox.id).await?;
         let changes = self.changes(owner, &sandbox).await?;
-        let base = Arc::new(Base::find(self, owner, &sandbox, &history, request.base.as_ref()).await?);
+        let asked = request.base.as_ref();
+        let base = Arc::new(match &self.images {
+            Images::Here(_) => Base::find(self, owner, &sandbox, &history, asked).await?,
+            Images::Daemon(engine) => daemon::find(self, engine, owner, &sandbox, &history, asked).await?,
+        });
         let files = self.service.files(owner, &sandbox.id)?;
         let programs = Arc::new(programs::present(&*files, &history, self.service.runners()).await);
         let (packages, unknown) = self.packages(&history).await?;
@@ -201,6 +217,10 @@ fn finish(base: &Base, history: &History, kept: Kept, unknown: &[GuestPath]) -> 
         if !notes.contains(&note) {
             notes.push(note);
         }
+    }
+    let is_command = |entry: &HistoryEntry| matches!(entry.deed, Deed::Command { .. } | Deed::Code { .. });
+    if base.daemon.is_some() && history.entries.iter().any(is_command) {
+        notes.push("commands are not done again; what they left is copied".to_owned());
     }
     if history.dropped > 0 {
         notes.push(format!("{} older steps were not recorded any more; what they left is copied", history.dropped));

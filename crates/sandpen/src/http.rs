@@ -13,21 +13,31 @@ use sandbox::{Error, ErrorKind, Owner, Result};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use self::access::{Access, Caller};
+use self::access::{Access, Caller, Refusal};
 use self::drain::{Drain, Lasting};
 use crate::output::reason;
 
 pub mod access;
 pub mod answer;
+pub mod bearer;
 pub mod body;
 pub mod cors;
 pub mod drain;
 pub mod listener;
 pub mod patience;
 
-/// Whoever can reach the address can run code, so it must not be reachable from other machines.
-pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
-    if !address.ip().is_loopback() {
+/// Who gets in that can reach the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entrance {
+    /// Everybody.
+    Open,
+    /// Whoever has the token that the older server asked for which is all that this server speaks for.
+    Token,
+}
+
+/// Whoever can reach the address and gets in can run code, so other machines must not reach it where everybody gets in.
+pub async fn bind(address: SocketAddr, entrance: Entrance) -> Result<TcpListener> {
+    if !address.ip().is_loopback() && entrance == Entrance::Open {
         return Err(Error::new(
             ErrorKind::Denied,
             format!("listening on {address} would let other machines run code here without authentication"),
@@ -40,13 +50,21 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener> {
 }
 
 /// All routes behind their checks.
-pub fn routes(protocol: Router, access: Access, owner: Owner, drain: &Drain) -> Router {
+///
+/// `links`: what is found by an address that nobody guesses, and asks nobody who they are. Another site's page may lead there.
+pub fn routes(protocol: Router, links: Router, access: Access, owner: Owner, drain: &Drain) -> Router {
+    let to_tools = Gate { access, owner, drain: drain.clone(), leads_to: LeadsTo::Tools };
+    let to_links = Gate { leads_to: LeadsTo::Links, ..to_tools.clone() };
+    let links = links
+        .method_not_allowed_fallback(async || answer::method_not_allowed())
+        .layer(middleware::from_fn_with_state(to_links, gate));
     protocol
         .route("/healthz", get(healthy))
         .route("/readyz", get(ready).with_state(drain.clone()))
         .fallback(async || answer::not_found())
         .method_not_allowed_fallback(async || answer::method_not_allowed())
-        .layer(middleware::from_fn_with_state(Gate { access, owner, drain: drain.clone() }, gate))
+        .layer(middleware::from_fn_with_state(to_tools, gate))
+        .merge(links)
 }
 
 #[derive(Clone, Debug)]
@@ -55,11 +73,19 @@ struct Gate {
     /// Whoever gets in is this one.
     owner: Owner,
     drain: Drain,
+    leads_to: LeadsTo,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeadsTo {
+    Tools,
+    Links,
 }
 
 async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Response {
     let caller = match gate.access.admit(request.uri(), request.headers()) {
         Ok(caller) => caller,
+        Err(Refusal::CrossSite) if gate.leads_to == LeadsTo::Links => Caller::Program,
         Err(refusal) => {
             tracing::warn!(?refusal, "a request was refused");
             return answer::refused(refusal);

@@ -5,18 +5,24 @@ use std::ffi::OsString;
 use clap::CommandFactory;
 
 pub mod audit;
+#[cfg(target_os = "linux")]
 pub mod build;
 pub mod cli;
 pub mod commands;
 pub mod config;
+#[cfg_attr(not(target_os = "linux"), path = "no_embedded.rs")]
+pub mod embedded;
 pub mod exit;
+#[cfg(target_os = "linux")]
 pub mod export;
 pub mod http;
+pub mod install;
 pub mod log;
 pub mod mcp;
 pub mod outcome;
 pub mod output;
 pub mod packages;
+pub mod profiles;
 pub mod pulls;
 pub mod random;
 pub mod spinner;
@@ -26,7 +32,9 @@ pub mod time;
 
 pub mod attach;
 pub mod signals;
+#[cfg_attr(not(target_os = "linux"), path = "streams/threads.rs")]
 pub mod streams;
+#[cfg_attr(windows, path = "terminal/windows.rs")]
 pub mod terminal;
 pub mod transfer;
 pub mod wiring;

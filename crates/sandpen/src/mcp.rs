@@ -5,12 +5,15 @@
 pub mod adapter;
 pub mod customer;
 pub mod http;
+pub mod plain;
 pub mod setup;
 pub mod sse;
 pub mod stdio;
 
 mod answer;
 mod connection;
+#[cfg_attr(windows, path = "mcp/descriptors/windows.rs")]
+mod descriptors;
 mod era;
 mod errors;
 mod events;

@@ -8,14 +8,17 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use egress::{Gateway, Secret, SecretValue};
+use engine_docker::DockerEngine;
 use sandbox::{Error, HostRule, Image, Owner, PackageHost, PackageIndex, PackageLanguage, Result};
 
 use self::url::{IndexUrl, Login};
 use crate::config::Config;
 
+#[cfg_attr(not(target_os = "linux"), path = "packages/no_identity.rs")]
 mod identity;
 mod ini;
 mod npm;
@@ -33,23 +36,32 @@ const MOST_CERTIFICATE_BYTES: u64 = 2 << 20;
 /// What this machine knows of packages and images.
 pub struct Machine {
     gateway: Arc<Gateway>,
-    state_dir: PathBuf,
+    images: Images,
     /// Named by the operator, besides those that the settings of clients name.
     hosts: Vec<HostRule>,
     surroundings: Surroundings,
 }
 
+/// Where the images are that packages are for.
+#[derive(Clone, Debug)]
+pub enum Images {
+    /// On this machine, in a state directory of ours.
+    Here(PathBuf),
+    Daemon(Arc<DockerEngine>),
+}
+
 impl Machine {
-    pub fn new(config: &Config, gateway: &Arc<Gateway>) -> Result<Self> {
-        Ok(Self {
+    pub fn new(config: &Config, gateway: &Arc<Gateway>, images: Images) -> Self {
+        Self {
             gateway: Arc::clone(gateway),
-            state_dir: config.state_dir()?.to_owned(),
+            images,
             hosts: config.packages.hosts.clone(),
             surroundings: Surroundings::of_process(),
-        })
+        }
     }
 }
 
+#[async_trait]
 impl PackageHost for Machine {
     fn index(&self, language: PackageLanguage) -> Result<PackageIndex> {
         let found = match language {
@@ -64,8 +76,11 @@ impl PackageHost for Machine {
         Ok(index)
     }
 
-    fn identity(&self, owner: &Owner, image: &Image) -> Result<String> {
-        identity::identity(&self.state_dir, owner, image)
+    async fn identity(&self, owner: &Owner, image: &Image) -> Result<String> {
+        match &self.images {
+            Images::Here(state_dir) => identity::identity(state_dir, owner, image),
+            Images::Daemon(engine) => engine.identity(owner, image).await,
+        }
     }
 }
 
@@ -88,11 +103,7 @@ struct Surroundings {
 impl Surroundings {
     fn of_process() -> Self {
         let variables = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        Self {
-            variables: Box::new(variables),
-            home: std::env::var_os("HOME").map(PathBuf::from),
-            root: PathBuf::from("/"),
-        }
+        Self { variables: Box::new(variables), home: std::env::home_dir(), root: PathBuf::from("/") }
     }
 
     fn variable(&self, name: &str) -> Option<String> {

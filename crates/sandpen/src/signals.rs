@@ -3,7 +3,12 @@
 use std::future::Future;
 
 use sandbox::{Error, Result, Signal};
-use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+use self::sources::Sources;
+
+#[cfg_attr(unix, path = "signals/unix.rs")]
+#[cfg_attr(windows, path = "signals/windows.rs")]
+mod sources;
 
 /// A closed list: everything that can reach us by signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,32 +20,19 @@ pub enum Heard {
 
 #[derive(Debug)]
 pub struct Signals {
-    interrupt: Stream,
-    terminate: Stream,
-    hang_up: Stream,
-    resized: Stream,
+    sources: Sources,
 }
 
 impl Signals {
     /// From here on these signals no longer end the process by themselves.
     pub fn listen() -> Result<Self> {
-        let listen =
-            |kind| signal(kind).map_err(|cause| Error::internal("signals cannot be received").with_cause(cause));
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hang_up: listen(SignalKind::hangup())?,
-            resized: listen(SignalKind::window_change())?,
-        })
+        let sources = Sources::listen();
+        let sources = sources.map_err(|cause| Error::internal("signals cannot be received").with_cause(cause))?;
+        Ok(Self { sources })
     }
 
     pub async fn next(&mut self) -> Heard {
-        tokio::select! {
-            _ = self.interrupt.recv() => Heard::End(Signal::Interrupt),
-            _ = self.terminate.recv() => Heard::End(Signal::Terminate),
-            _ = self.hang_up.recv() => Heard::End(Signal::HangUp),
-            _ = self.resized.recv() => Heard::Resized,
-        }
+        self.sources.next().await
     }
 
     /// `work`, unless a signal to end comes first; then `work` is dropped.

@@ -4,13 +4,11 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
 use sandbox::{
-    AskedPath, ByteRange, ByteSize, Error, ErrorKind, FileKind, Files, GuestPath, Limits, Result, WriteOptions,
+    AskedPath, ByteRange, ByteSize, Error, ErrorKind, FileKind, Files, GuestPath, Limits, ReadFile, Result,
+    WriteOptions,
 };
 use serde::Serialize;
 use tokio::io::AsyncReadExt;
@@ -21,11 +19,25 @@ use self::revocable::Waiting;
 use self::unpack::Links;
 use crate::output::reason;
 
-mod host_tree;
+#[cfg_attr(windows, path = "transfer/windows/host_tree.rs")]
+pub mod host_tree;
+pub mod kept;
+#[cfg_attr(windows, path = "transfer/windows/names.rs")]
+pub mod names;
+#[cfg_attr(windows, path = "transfer/windows/pack.rs")]
 mod pack;
+#[cfg(unix)]
+#[cfg_attr(not(target_os = "linux"), path = "transfer/resolve/walk.rs")]
+mod resolve;
 mod revocable;
+#[cfg_attr(windows, path = "transfer/windows/roots.rs")]
 pub mod roots;
+#[cfg_attr(windows, path = "transfer/windows/source.rs")]
+mod source;
 mod unpack;
+#[cfg(all(test, target_os = "linux"))]
+#[path = "transfer/resolve/walk.rs"]
+mod walk;
 
 /// What was copied; links and special files that could not be are counted, never hidden.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -78,9 +90,8 @@ pub struct HostSource {
 impl HostSource {
     /// What the person named; links in that name are theirs and are followed.
     pub fn open(path: &Path) -> Result<Self> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| host_error(path, &errno.into()))?;
-        Ok(Self { file: file.into(), path: path.to_owned() })
+        let file = source::open(path).map_err(|cause| host_error(path, &cause))?;
+        Ok(Self { file, path: path.to_owned() })
     }
 }
 
@@ -96,7 +107,7 @@ impl HostTarget {
     /// What the person named: into it if it is a directory, under its name otherwise.
     fn open(to: &Path, from: &GuestPath, kind: FileKind) -> Result<Self> {
         let (above, name) = if to.is_dir() {
-            (HostTree::open_existing(to)?, own_name(from)?.to_owned())
+            (HostTree::open_existing(to)?, own_name(from)?)
         } else {
             let name = to
                 .file_name()
@@ -112,9 +123,9 @@ impl HostTarget {
     }
 }
 
-fn own_name(path: &GuestPath) -> Result<&OsStr> {
+fn own_name(path: &GuestPath) -> Result<OsString> {
     let name = path.file_name().ok_or_else(|| Error::invalid_input("the root directory has no name of its own"))?;
-    Ok(OsStr::from_bytes(name))
+    names::here(name)
 }
 
 /// A file or directory of this machine into a sandbox, as `cp -r` does it: into `to` if that is a directory.
@@ -123,34 +134,44 @@ pub async fn copy_in(files: &dyn Files, from: &Path, to: &GuestPath) -> Result<C
 }
 
 async fn send(files: &dyn Files, from: HostSource, to: &GuestPath) -> Result<Copied> {
-    let HostSource { file, path } = from;
-    let metadata = file.metadata().map_err(|cause| host_error(&path, &cause))?;
     let to = match files.stat(to).await {
-        Ok(stat) if stat.kind == FileKind::Directory => to.join(last_name(&path)?.as_bytes())?,
+        Ok(stat) if stat.kind == FileKind::Directory => to.join(names::inside(&last_name(&from.path)?)?)?,
         Ok(_) => to.clone(),
         Err(error) if error.kind() == ErrorKind::NotFound => to.clone(),
         Err(error) => return Err(error),
     };
+    send_as(files, from, &to).await
+}
+
+/// To exactly this path.
+async fn send_as(files: &dyn Files, from: HostSource, to: &GuestPath) -> Result<Copied> {
+    let metadata = from.file.metadata().map_err(|cause| host_error(&from.path, &cause))?;
     if metadata.is_dir() {
-        files.make_directory(&to).await?;
-        let writer = files.unpack(&to).await?;
-        let waiting = Waiting::default();
-        let (copied, writer) = blocking({
-            let stream = waiting.stream(SyncIoBridge::new(writer));
-            move || pack::pack(&file, &path, stream).map(|(copied, stream)| (copied, stream.into_inner().into_inner()))
-        })
-        .await?;
-        writer.commit().await?;
-        return Ok(copied);
+        files.make_directory(to).await?;
+        return send_below(files, from, to, Links::AsTheyAre).await;
     }
+    let HostSource { file, path } = from;
     if !metadata.is_file() {
         return Err(Error::invalid_input(format!("{} is neither a file nor a directory", path.display())));
     }
-    let options = WriteOptions { mode: metadata.permissions().mode() & 0o777, ..WriteOptions::default() };
-    let mut writer = files.write(&to, options).await?;
-    let bytes = pour(&mut file.into(), &mut writer, &path, &to).await?;
+    let options = WriteOptions { mode: source::mode(&metadata), ..WriteOptions::default() };
+    let mut writer = files.write(to, options).await?;
+    let bytes = pour(&mut file.into(), &mut writer, &path, to).await?;
     writer.commit().await?;
     Ok(Copied { files: 1, bytes, ..Copied::default() })
+}
+
+/// What is in a directory, into one that is there.
+async fn send_below(files: &dyn Files, from: HostSource, to: &GuestPath, links: Links) -> Result<Copied> {
+    let writer = files.unpack(to).await?;
+    let waiting = Waiting::default();
+    let (copied, writer) = blocking({
+        let stream = waiting.stream(SyncIoBridge::new(writer));
+        move || pack::pack(&from, stream, links).map(|(copied, stream)| (copied, stream.into_inner().into_inner()))
+    })
+    .await?;
+    writer.commit().await?;
+    Ok(copied)
 }
 
 /// A file or directory of a sandbox to this machine: into `to` if that is a directory.
@@ -160,25 +181,29 @@ pub async fn copy_out(files: &dyn Files, from: &GuestPath, to: &Path, bounds: Bo
 }
 
 async fn fetch(files: &dyn Files, from: &GuestPath, kind: FileKind, to: HostTarget, bounds: Bounds) -> Result<Copied> {
-    let HostTarget { above, name, links } = to;
     match kind {
         FileKind::Directory => {
+            let HostTarget { above, name, links } = to;
             let waiting = Waiting::default();
             let stream = waiting.stream(SyncIoBridge::new(files.pack(from).await?));
             blocking(move || unpack::unpack(stream, &above.below(&name)?, bounds, links)).await
         }
         FileKind::Regular | FileKind::Link => {
-            let mut source = files.read(from, ByteRange::default()).await?;
-            bounds.check(&Copied::default(), source.stat.bytes)?;
-            let mut new = above.new_file(&[], &name)?;
-            // What it grows by meanwhile is not part of the copy: a program could make it grow without end.
-            source.stream = Box::new(source.stream.take(source.stat.bytes));
-            let bytes = receive(&mut source, &mut new, from).await?;
-            new.commit(source.stat.mode)?;
-            Ok(Copied { files: 1, bytes, ..Copied::default() })
+            let source = files.read(from, ByteRange::default()).await?;
+            fetch_file(source, from, to, bounds).await
         }
         FileKind::Other => Err(Error::invalid_input(format!("{from} is neither a file nor a directory"))),
     }
+}
+
+async fn fetch_file(mut source: ReadFile, from: &GuestPath, to: HostTarget, bounds: Bounds) -> Result<Copied> {
+    bounds.check(&Copied::default(), source.stat.bytes)?;
+    let mut new = to.above.new_file(&[] as &[&OsStr], &to.name)?;
+    // What it grows by meanwhile is not part of the copy: a program could make it grow without end.
+    source.stream = Box::new(source.stream.take(source.stat.bytes));
+    let bytes = receive(&mut source, &mut new, from).await?;
+    new.commit(source.stat.mode)?;
+    Ok(Copied { files: 1, bytes, ..Copied::default() })
 }
 
 async fn pour(
@@ -202,7 +227,7 @@ async fn pour(
     Ok(total)
 }
 
-async fn receive(from: &mut sandbox::ReadFile, to: &mut NewFile, source: &GuestPath) -> Result<u64> {
+async fn receive(from: &mut ReadFile, to: &mut NewFile, source: &GuestPath) -> Result<u64> {
     let mut buffer = vec![0; COPY_BYTES];
     let mut total = 0;
     loop {
@@ -254,7 +279,7 @@ pub enum Place {
 impl Place {
     /// A `/` before the colon makes it a path, so `./a:b` is how a file with a colon is named.
     pub fn parse(text: &OsStr) -> Result<Self> {
-        let Some((sandbox, path)) = split(text, |bytes| bytes.iter().position(|&byte| byte == b':')) else {
+        let Some((sandbox, path)) = names::split(text) else {
             return Ok(Self::Host(text.into()));
         };
         let sandbox = match sandbox.to_str() {
@@ -269,7 +294,7 @@ impl Place {
 /// `HOST[:GUEST]`, the file keeping its name in the work directory unless told otherwise.
 pub fn parse_input(text: &OsStr) -> Result<(PathBuf, AskedPath)> {
     if !Path::new(text).exists()
-        && let Some((host, path)) = split(text, |bytes| bytes.iter().rposition(|&byte| byte == b':'))
+        && let Some((host, path)) = names::split_last(text)
     {
         return Ok((host.into(), asked(path)?));
     }
@@ -280,7 +305,7 @@ pub fn parse_input(text: &OsStr) -> Result<(PathBuf, AskedPath)> {
 
 /// `GUEST[:HOST]`, into the current directory unless told otherwise.
 pub fn parse_output(text: &OsStr) -> Result<(AskedPath, PathBuf)> {
-    match split(text, |bytes| bytes.iter().position(|&byte| byte == b':')) {
+    match names::split(text) {
         Some((path, host)) if !host.is_empty() => Ok((asked(path)?, host.into())),
         Some((path, _)) => Ok((asked(path)?, ".".into())),
         None => Ok((asked(text)?, ".".into())),
@@ -288,13 +313,7 @@ pub fn parse_output(text: &OsStr) -> Result<(AskedPath, PathBuf)> {
 }
 
 fn asked(path: &OsStr) -> Result<AskedPath> {
-    AskedPath::new(path.as_bytes())
-}
-
-fn split(text: &OsStr, at: impl Fn(&[u8]) -> Option<usize>) -> Option<(&OsStr, &OsStr)> {
-    let bytes = text.as_bytes();
-    let colon = at(bytes)?;
-    Some((OsStr::from_bytes(&bytes[..colon]), OsStr::from_bytes(&bytes[colon + 1..])))
+    AskedPath::new(names::inside(path)?)
 }
 
 #[cfg(test)]

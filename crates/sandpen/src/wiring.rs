@@ -1,23 +1,25 @@
 //! Engine and service from settings: the only place that knows all of their types.
 
+use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
 use egress::{Gateway, GatewaySettings, SecretSource, SecretsFile};
-use engine_docker::{DockerConfig, DockerEngine, Flavour, Logins, Wish};
-use engine_native::{NativeConfig, NativeEngine, Reopen};
-use images::registry::{Credentials, Login};
+use engine_docker::{DockerConfig, DockerEngine, Fetch, Flavour, Logins, PullWatcher, Wish};
+use images::{Credentials, Login};
 use sandbox::{
-    Engine, Error, EventBus, HostRule, ImageRunners, InstanceId, Limits, PackageSettings, Ports, Powers, Recovery,
-    Result, Runners, SandboxService, SecretName, ServiceSettings,
+    Engine, Error, EventBus, HostRule, ImageName, ImageRunners, InstanceId, Limits, PackageSettings, Ports, Powers,
+    Recovery, Result, Runners, SandboxService, SecretName, ServiceSettings,
 };
-use tools::{Ceiling, Policy, Secret};
+use tools::{Ceiling, ImageSource, Policy, Secret};
 
 use crate::attach::Screen;
-use crate::commands::image::image_error;
-use crate::config::{Config, ContainerUser, EngineChoice, GatewayConfig};
+use crate::commands::image::{PullBars, image_error};
+use crate::config::{Config, ContainerUser, EngineChoice, GatewayConfig, Pull};
+use crate::embedded;
 use crate::output::reason;
-use crate::packages::Machine;
+use crate::packages::{self, Machine};
+use crate::pulls::DaemonPulls;
 
 /// Run `work` with a service, and end what belongs to this process alone whatever comes of it.
 pub fn with_service<T, F>(config: &Config, work: impl FnOnce(SandboxService) -> F) -> Result<T>
@@ -27,6 +29,22 @@ where
     block_on(async {
         let service = service(config).await?;
         let done = work(service.clone()).await;
+        let shut_down = service.shutdown().await;
+        done.and_then(|value| shut_down.map(|()| value))
+    })
+}
+
+/// The same for work that wants to know where the images are.
+pub fn with_service_and_images<T, F>(
+    config: &Config,
+    work: impl FnOnce(SandboxService, packages::Images) -> F,
+) -> Result<T>
+where
+    F: Future<Output = Result<T>>,
+{
+    block_on(async {
+        let Served { service, places, .. } = start(config, &Outlet::new(config)?, 0, Recovery::InBackground).await?;
+        let done = work(service.clone(), places).await;
         let shut_down = service.shutdown().await;
         done.and_then(|value| shut_down.map(|()| value))
     })
@@ -159,25 +177,48 @@ async fn service(config: &Config) -> Result<SandboxService> {
     service_with_spares(config, 0).await
 }
 
+/// Sandboxes that are made at once by somebody else, who has a queue too: here it is mostly waiting. One owner gets half.
+const DAEMON_CREATES: usize = 32;
+
 /// Enough for a client that makes a few sandboxes at once; each costs about as much memory as an idle one.
 const SERVER_SPARES: usize = 2;
 
 /// A service that lives as long as its server: sandboxes are made ahead, and what earlier processes left is in order
 /// before the first request.
-pub async fn server_service(config: &Config, outlet: &Outlet) -> Result<SandboxService> {
+pub async fn server_service(config: &Config, outlet: &Outlet) -> Result<Served> {
     start(config, outlet, SERVER_SPARES, Recovery::BeforeStart).await
+}
+
+/// A service, and who fetches images for it, when anybody may.
+pub struct Served {
+    pub service: SandboxService,
+    pub images: Option<Arc<dyn ImageSource>>,
+    /// Where the engine has its images.
+    pub places: packages::Images,
+}
+
+impl fmt::Debug for Served {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Served").field("service", &self.service).finish_non_exhaustive()
+    }
 }
 
 /// A service that has so many sandboxes made ahead, as a server would.
 pub async fn service_with_spares(config: &Config, spares: usize) -> Result<SandboxService> {
-    start(config, &Outlet::new(config)?, spares, Recovery::InBackground).await
+    Ok(start(config, &Outlet::new(config)?, spares, Recovery::InBackground).await?.service)
 }
 
-async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recovery) -> Result<SandboxService> {
+async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recovery) -> Result<Served> {
     let instance = InstanceId::random()?;
     let built = engine(config, outlet, &instance, spares, recovery).await?;
     let mut settings = ServiceSettings::new(config.state_dir()?, instance);
     settings.recovery = recovery;
+    match config.engine {
+        EngineChoice::Native => {}
+        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => {
+            settings.create_slots = DAEMON_CREATES
+        }
+    }
     settings.events = outlet.events.clone();
     settings.powers = built.powers;
     settings.quota = config.quota;
@@ -187,16 +228,18 @@ async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recove
         settings.runners = settings.runners.joined_by(&images.list().await?);
     }
     settings.image_runners = built.image_runners;
-    settings.packages = match config.engine {
-        EngineChoice::Native => Some(package_settings(config, outlet)?),
-        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => None,
+    settings.packages = Some(package_settings(config, outlet, built.package_images.clone()));
+    let images = match config.registries.pull {
+        Pull::Missing => built.images,
+        Pull::Never => None,
     };
-    SandboxService::start(built.engine, settings).await
+    let service = SandboxService::start(built.engine, settings).await?;
+    Ok(Served { service, images, places: built.package_images })
 }
 
 /// A builder gets what a client may ask for at most. Its files are memory, so there is no use for more room than that.
-fn package_settings(config: &Config, outlet: &Outlet) -> Result<PackageSettings> {
-    let settings = PackageSettings::new(Arc::new(Machine::new(config, &outlet.gateway)?));
+fn package_settings(config: &Config, outlet: &Outlet, images: packages::Images) -> PackageSettings {
+    let settings = PackageSettings::new(Arc::new(Machine::new(config, &outlet.gateway, images)));
     let ceiling = &config.server.ceiling;
     let limits = Limits {
         cpu_millis: ceiling.cpu_millis,
@@ -205,14 +248,21 @@ fn package_settings(config: &Config, outlet: &Outlet) -> Result<PackageSettings>
         disk: ceiling.disk.min(ceiling.memory),
         ..settings.limits
     };
-    Ok(PackageSettings { limits, ..settings })
+    let records = match config.engine {
+        EngineChoice::Native | EngineChoice::Kubernetes => settings.records,
+        EngineChoice::Docker => "packages-docker",
+        EngineChoice::Podman => "packages-podman",
+    };
+    PackageSettings { limits, records, ..settings }
 }
 
 /// An engine, and what it can do besides making sandboxes.
-struct Built {
-    engine: Arc<dyn Engine>,
-    powers: Powers,
-    image_runners: Option<Arc<dyn ImageRunners>>,
+pub(crate) struct Built {
+    pub engine: Arc<dyn Engine>,
+    pub powers: Powers,
+    pub image_runners: Option<Arc<dyn ImageRunners>>,
+    pub images: Option<Arc<dyn ImageSource>>,
+    pub package_images: packages::Images,
 }
 
 async fn engine(
@@ -223,46 +273,54 @@ async fn engine(
     recovery: Recovery,
 ) -> Result<Built> {
     match config.engine {
-        EngineChoice::Native => {
-            let gateway = Arc::clone(&outlet.gateway);
-            let native = NativeConfig {
-                allow_missing: config.allow_missing.clone(),
-                spares,
-                reopen: match recovery {
-                    Recovery::BeforeStart => Reopen::WhenListed,
-                    Recovery::InBackground => Reopen::AtFirstStart,
-                },
-                ..NativeConfig::new(config.state_dir()?.to_owned(), instance.clone(), gateway)
-            };
-            let engine = Arc::new(NativeEngine::start(native).await?);
-            let powers = Powers {
-                snapshots: Some(engine.clone()),
-                checkpoints: Some(engine.clone()),
-                trees: Some(engine.clone()),
-            };
-            Ok(Built { engine, powers, image_runners: None })
-        }
-        EngineChoice::Docker => on_daemon(config, Flavour::Docker, instance, spares).await,
-        EngineChoice::Podman => on_daemon(config, Flavour::Podman, instance, spares).await,
+        EngineChoice::Native => embedded::engine(config, outlet, instance, spares, recovery).await,
+        EngineChoice::Docker => on_daemon(config, outlet, Flavour::Docker, instance, spares, recovery).await,
+        EngineChoice::Podman => on_daemon(config, outlet, Flavour::Podman, instance, spares, recovery).await,
         EngineChoice::Kubernetes => Err(not_driven(config.engine)),
     }
 }
 
-async fn on_daemon(config: &Config, flavour: Flavour, instance: &InstanceId, spares: usize) -> Result<Built> {
-    let engine = Arc::new(docker_engine(config, flavour, instance.clone(), spares).await?);
-    let powers = Powers { snapshots: Some(engine.clone()), ..Powers::default() };
-    let image_runners = Some(engine.runners());
-    Ok(Built { engine, powers, image_runners })
+async fn on_daemon(
+    config: &Config,
+    outlet: &Outlet,
+    flavour: Flavour,
+    instance: &InstanceId,
+    spares: usize,
+    recovery: Recovery,
+) -> Result<Built> {
+    // A server tells those who call it, and has its log where a command has a terminal.
+    let watcher: Option<Arc<dyn PullWatcher>> = match recovery {
+        Recovery::BeforeStart => None,
+        Recovery::InBackground => Some(Arc::new(PullBars { json: config.json })),
+    };
+    let docker = DockerConfig {
+        spares,
+        watcher,
+        gateway: Arc::clone(&outlet.gateway),
+        reopen: match recovery {
+            Recovery::BeforeStart => engine_docker::Reopen::WhenListed,
+            Recovery::InBackground => engine_docker::Reopen::AtFirstStart,
+        },
+        ..docker_config(config, flavour, instance.clone())?
+    };
+    let engine = Arc::new(DockerEngine::start(docker).await?);
+    let powers =
+        Powers { snapshots: Some(engine.clone()), checkpoints: Some(engine.clone()), trees: Some(engine.clone()) };
+    let patterns = config.daemon.runner_images.clone();
+    let is_named = move |name: &ImageName| patterns.iter().any(|pattern| pattern.covers(name));
+    let image_runners = Some(engine.runners(is_named));
+    let images: Arc<dyn ImageSource> = Arc::new(DaemonPulls(engine.clone()));
+    let package_images = packages::Images::Daemon(engine.clone());
+    Ok(Built { engine, powers, image_runners, images: Some(images), package_images })
 }
 
 /// The engine itself, for those who want its images.
-pub async fn docker_engine(
-    config: &Config,
-    flavour: Flavour,
-    instance: InstanceId,
-    spares: usize,
-) -> Result<DockerEngine> {
-    let docker = DockerConfig {
+pub async fn docker_engine(config: &Config, flavour: Flavour, instance: InstanceId) -> Result<DockerEngine> {
+    DockerEngine::start(docker_config(config, flavour, instance)?).await
+}
+
+fn docker_config(config: &Config, flavour: Flavour, instance: InstanceId) -> Result<DockerConfig> {
+    Ok(DockerConfig {
         wish: wish(config),
         user: match config.daemon.user {
             ContainerUser::Sandbox => engine_docker::ContainerUser::Sandbox,
@@ -270,12 +328,14 @@ pub async fn docker_engine(
         },
         runtime: config.daemon.runtime.clone(),
         default_image: Some(config.daemon.image.to_string()),
-        spares,
         allow_missing: config.allow_missing.clone(),
         logins: Some(Arc::new(DockerLogins(Credentials::of_docker()))),
+        fetch: match config.registries.pull {
+            Pull::Missing => Fetch::Missing,
+            Pull::Never => Fetch::Never,
+        },
         ..DockerConfig::new(flavour, config.state_dir()?.to_owned(), instance)
-    };
-    DockerEngine::start(docker).await
+    })
 }
 
 /// The logins of `docker login`.
@@ -294,7 +354,7 @@ impl Logins for DockerLogins {
 
 pub fn not_driven(engine: EngineChoice) -> Error {
     Error::unsupported(format!("the {} engine is not in this version", engine.as_str()))
-        .with_hint("leave --engine out to use the native engine, which needs no daemon")
+        .with_hint(format!("leave --engine out to use the {} engine", EngineChoice::USUAL.as_str()))
 }
 
 /// Where the operator says that the daemon is.

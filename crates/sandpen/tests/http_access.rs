@@ -40,6 +40,17 @@ fn a_web_page_gets_nothing_from_any_address() {
 }
 
 #[test]
+fn a_choice_among_the_tools_is_not_got_around_by_a_profile() {
+    needs_sandboxes!();
+    let world = World::new();
+    let path = "/profiles/philschmid/mcp";
+    assert_eq!(Server::start(&world, &[]).ask("GET", path, MCP).status, 400, "it is not served");
+    for choice in [&["--read-only"][..], &["--tools", "run_code"], &["--exclude-tools", "run_command"]] {
+        assert_eq!(Server::start(&world, choice).ask("GET", path, MCP).status, 404, "{choice:?}");
+    }
+}
+
+#[test]
 fn programs_and_pages_of_the_list_get_in() {
     needs_sandboxes!();
     let world = World::new();

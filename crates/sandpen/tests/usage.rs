@@ -60,6 +60,8 @@ fn settings_come_from_the_file_the_variables_and_the_flags() {
     world.write("sandpen.toml", "engine = 'docker'\n");
     let engine = |arguments: &[&str], variable: Option<&str>| {
         let mut command = world.command(arguments);
+        // Those of the engine that the run of these tests is about would win.
+        command.env_remove("SANDPEN_ENGINE").env_remove("SANDPEN_DAEMON_HOST");
         command.env("SANDPEN_CONFIG", world.work().join("sandpen.toml"));
         // No daemon of this machine is to answer.
         let nowhere = format!("unix://{}", world.work().join("socket").display());
@@ -87,10 +89,29 @@ fn a_wrong_setting_is_reported_with_its_place() {
 }
 
 #[test]
+fn a_setting_that_the_engine_cannot_follow_is_refused() {
+    let world = World::new();
+    let mirror = ["image", "pull", "tool:1", "--registry-mirror", "mirror.example"];
+    let refused = |engine: &str, arguments: &[&str]| world.run(&[&["--engine", engine][..], arguments].concat());
+    refused("docker", &mirror).expect(1, "").says(
+        "error: --registry-mirror: the Docker daemon fetches images, and asks mirrors by its own settings\n\
+         hint: leave it out, and set \"registry-mirrors\" in the daemon's daemon.json (/etc/docker/daemon.json)\n",
+    );
+    let run = ["run", "python", "1", "--insecure-registry", "localhost:5000"];
+    refused("docker", &run).expect(125, "").says("\"insecure-registries\"");
+    refused("podman", &run).expect(125, "").says("registries.conf");
+    let mut command = world.command(&["--engine", "podman", "ps"]);
+    let done = support::Done::from(command.env("SANDPEN_INSECURE_REGISTRY", "localhost:5000").output().unwrap());
+    done.expect(1, "").says("error: SANDPEN_INSECURE_REGISTRY: Podman fetches images");
+    // Whoever asks for another kernel must not get this one.
+    refused("native", &["run", "bash", "echo x", "--runtime", "runsc"]).expect(125, "").says("--runtime: runtimes are");
+}
+
+#[test]
 fn a_file_in_the_current_directory_is_not_read_by_itself() {
     let world = World::new();
-    world.write("sandpen.toml", "engine = 'docker'\n");
-    assert!(!world.run(&["ps"]).stderr.contains("docker"));
+    world.write("sandpen.toml", "memmory = '1G'\n");
+    assert!(!world.run(&["ps"]).stderr.contains("memmory"));
 }
 
 #[test]
@@ -105,4 +126,16 @@ fn completions_and_manual_pages_name_every_command() {
     world.run(&["man", "--directory", "."]).expect(0, "");
     let pages = support::names(&world.work());
     assert!(pages.contains(&"sandpen.1".to_owned()) && pages.contains(&"sandpen-run.1".to_owned()), "{pages:?}");
+}
+
+#[test]
+fn flags_of_an_older_server_go_with_its_profile_alone() {
+    let world = World::new();
+    for arguments in [&["--install"][..], &["--no-update"], &["--transport", "stdio"], &["--port", "9520"]] {
+        for profile in [&[][..], &["--profile", "cloudflare"]] {
+            let refused = world.run(&[&["mcp"], profile, arguments].concat());
+            refused.expect(1, "").says(arguments[0]).says("--profile automata");
+        }
+    }
+    world.run(&["mcp", "--profile", "automata", "--transport", "tcp"]).expect(2, "").says("stdio, sse");
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sandbox::{Files, GuestPath, ImageName, Limits, Owner, Result, SandboxService};
+use sandbox::{FileKind, Files, GuestPath, ImageName, Limits, Owner, Result, SandboxService};
 use tokio_util::sync::CancellationToken;
 
 use crate::export::Exporter;
@@ -53,6 +53,22 @@ pub trait HostFiles: Send + Sync {
 
     /// At most what `limits` let a sandbox hold: a sparse file claims any size it likes.
     async fn copy_out(&self, files: &dyn Files, guest: &GuestPath, host: &str, limits: Limits) -> Result<Copied>;
+
+    /// A file or directory of the host, to be looked at and copied. Relative paths start where the server was started.
+    fn open(&self, host: &str) -> Result<Box<dyn HostEntry>>;
+
+    /// One file to exactly this path of the host, in place of one that is there; directories above it are made. Relative
+    /// paths start where the server was started.
+    async fn copy_file_out(&self, files: &dyn Files, guest: &GuestPath, host: &str, limits: Limits) -> Result<Copied>;
+}
+
+/// Something of the host that is open: from here on it is that one, whatever its name comes to mean.
+#[async_trait]
+pub trait HostEntry: Send {
+    fn kind(&self) -> FileKind;
+
+    /// To exactly this path: a directory that is there is filled, a file is replaced, and directories above are made.
+    async fn copy_to(self: Box<Self>, files: &dyn Files, guest: &GuestPath) -> Result<Copied>;
 }
 
 /// Fetches images that are not there.

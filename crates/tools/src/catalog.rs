@@ -1,8 +1,12 @@
 //! Our tools, in the order in which they are shown.
 
+use std::sync::Arc;
+
 use sandbox::{Error, Result};
+use serde_json::{Map, Value};
 
 use crate::policy::Policy;
+use crate::profile::Profile;
 use crate::select::Selection;
 use crate::tool::Tool;
 
@@ -12,7 +16,7 @@ mod delete_file;
 mod delete_image;
 mod describe_environment;
 mod diff_sandbox;
-mod export_dockerfile;
+pub(crate) mod export_dockerfile;
 mod fork_sandbox;
 mod get_job;
 mod list_files;
@@ -20,7 +24,7 @@ mod list_sandboxes;
 mod news;
 mod read_file;
 mod restore_sandbox;
-mod run;
+pub(crate) mod run;
 mod run_code;
 mod run_command;
 mod save_sandbox;
@@ -33,19 +37,50 @@ mod write_file;
 #[derive(Debug)]
 pub struct Catalog {
     tools: Vec<Tool>,
+    /// None: they are ours.
+    profile: Option<Arc<dyn Profile>>,
 }
 
 impl Catalog {
     pub fn new(policy: &Policy, selection: &Selection) -> Result<Self> {
-        let mut tools = all(policy);
-        let names: Vec<_> = tools.iter().map(|tool| tool.name).chain([copy_files::NAME]).collect();
+        Self::chosen(all(policy), &[copy_files::NAME], selection, None)
+    }
+
+    /// The tools of an older server.
+    pub fn of_profile(profile: Arc<dyn Profile>, policy: &Policy, selection: &Selection) -> Result<Self> {
+        Self::chosen(Arc::clone(&profile).tools(policy), &[], selection, Some(profile))
+    }
+
+    /// `absent`: names of tools that are not there for another reason.
+    fn chosen(
+        mut tools: Vec<Tool>,
+        absent: &[&str],
+        selection: &Selection,
+        profile: Option<Arc<dyn Profile>>,
+    ) -> Result<Self> {
+        let names: Vec<_> = tools.iter().map(|tool| tool.name).chain(absent.iter().copied()).collect();
         selection.check(&names)?;
         tools.retain(|tool| selection.has(tool));
         if tools.is_empty() {
             return Err(Error::invalid_input("with these settings no tool is left")
                 .with_hint("name fewer of --toolsets, --tools, --exclude-tools and --read-only"));
         }
-        Ok(Self { tools })
+        Ok(Self { tools, profile })
+    }
+
+    /// Whose tools they are, when not ours.
+    pub fn profile(&self) -> Option<&dyn Profile> {
+        self.profile.as_deref()
+    }
+
+    /// The tool whose input schema names languages, with that schema where code can be in others now than at the start.
+    pub fn with_languages(&self, languages: Vec<String>) -> Option<(&'static str, Map<String, Value>)> {
+        let tool = self.find(run_code::NAME)?;
+        let said = &tool.input_schema["properties"][run_code::LANGUAGE]["enum"];
+        if said.as_array().is_some_and(|said| said.iter().eq(&languages)) {
+            return None;
+        }
+        Some((tool.name, tool.schema_with(run_code::LANGUAGE, "enum", languages)))
     }
 
     pub fn tools(&self) -> &[Tool] {

@@ -15,8 +15,27 @@ pub struct Output {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Content {
     Text(String),
-    Image { mime_type: &'static str, bytes: Vec<u8> },
+    Image {
+        mime_type: &'static str,
+        bytes: Vec<u8>,
+    },
     Link(ResourceLink),
+    /// A file in place, as some older servers give it.
+    Embedded(Embedded),
+}
+
+/// A file that is part of the answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Embedded {
+    pub uri: String,
+    pub mime_type: String,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Body {
+    Text(String),
+    Bytes(Vec<u8>),
 }
 
 /// A pointer to a file or an output that can be read by its address.
@@ -29,6 +48,10 @@ pub struct ResourceLink {
 }
 
 impl Output {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self { content: vec![Content::Text(text.into())], structured: None, is_error: false }
+    }
+
     pub fn refusal(text: impl Into<String>) -> Self {
         Self { content: vec![Content::Text(text.into())], structured: None, is_error: true }
     }

@@ -6,6 +6,7 @@ use sandbox::service::Job;
 use sandbox::{ByteRange, Error, FileKind, GuestPath, JobStatus, ListOptions, Result, SandboxId, SandboxInfo};
 
 use crate::call::Call;
+pub use crate::content::Body;
 use crate::mime;
 use crate::uri::{self, Named, OutputStream};
 
@@ -35,6 +36,10 @@ pub struct Template {
     pub name: &'static str,
     pub title: &'static str,
     pub description: &'static str,
+    /// Where it is the same for all.
+    pub mime_type: Option<&'static str>,
+    /// From 0 to 1, how much it matters to the model and to the person alike.
+    pub priority: Option<f32>,
 }
 
 pub const TEMPLATES: &[Template] = &[
@@ -43,12 +48,16 @@ pub const TEMPLATES: &[Template] = &[
         name: "sandbox_file",
         title: "File in a sandbox",
         description: "A file of one of your sandboxes, by its absolute path without the leading slash",
+        mime_type: None,
+        priority: None,
     },
     Template {
         uri_template: uri::OUTPUT_TEMPLATE,
         name: "job_output",
         title: "Output of a job",
         description: "What a run has written so far to stdout or stderr, up to half a mebibyte of it",
+        mime_type: None,
+        priority: None,
     },
 ];
 
@@ -56,12 +65,6 @@ pub const TEMPLATES: &[Template] = &[
 pub struct Contents {
     pub mime_type: &'static str,
     pub body: Body,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Body {
-    Text(String),
-    Bytes(Vec<u8>),
 }
 
 /// The outputs of jobs, then the files at the top of the work directories, oldest first.

@@ -331,6 +331,20 @@ async fn show(
     (images, not_shown)
 }
 
+/// The first images among what a run made, as far as they are small enough to be shown.
+pub async fn images(call: &Call, job: &Job, artifacts: &[Artifact]) -> Vec<Content> {
+    let mut images = Vec::new();
+    for artifact in artifacts {
+        if images.len() == IMAGES {
+            break;
+        }
+        if let Some((mime_type, bytes)) = image(call, job, artifact).await {
+            images.push(Content::Image { mime_type, bytes });
+        }
+    }
+    images
+}
+
 async fn image(call: &Call, job: &Job, artifact: &Artifact) -> Option<(&'static str, Vec<u8>)> {
     let name = artifact.path.file_name()?;
     if artifact.bytes > IMAGE_BYTES || !mime::may_be_image(name) {

@@ -60,6 +60,7 @@ pub fn spoken(duration: Duration) -> String {
     match (duration.as_secs() / 60, duration.as_secs() % 60) {
         (0, 0) => format!("{} ms", duration.as_millis()),
         (0, seconds) => format!("{seconds} s"),
+        (minutes, 0) if minutes % 60 == 0 => format!("{} h", minutes / 60),
         (minutes, 0) => format!("{minutes} min"),
         (minutes, seconds) => format!("{minutes} min {seconds} s"),
     }

@@ -23,7 +23,8 @@ pub struct Tool {
     pub toolset: Toolset,
     pub hints: Hints,
     pub input_schema: Map<String, Value>,
-    pub output_schema: Map<String, Value>,
+    /// Ours all have one; some tools of older servers do.
+    pub output_schema: Option<Map<String, Value>>,
     handler: Handler,
 }
 
@@ -63,8 +64,34 @@ pub struct Answer<T> {
     pub value: T,
 }
 
-type Handler =
-    Box<dyn Fn(Call, Map<String, Value>) -> Pin<Box<dyn Future<Output = Result<Output>> + Send>> + Send + Sync>;
+/// A call that is refused as a request, as if no tool had been asked. Only older servers do that: a model is helped more
+/// by an answer of the tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rejection {
+    pub reason: Reason,
+    pub message: String,
+    pub detail: Option<Value>,
+}
+
+/// What is wrong with a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Its parameters, which a name can be among.
+    Parameters,
+    /// Its method, or what stands for one.
+    Method,
+    /// Nothing: serving it failed.
+    Internal,
+}
+
+impl Rejection {
+    pub fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), detail: None }
+    }
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Output, Rejection>> + Send>>;
+type Handler = Box<dyn Fn(Call, Map<String, Value>) -> Answering + Send + Sync>;
 
 impl Tool {
     pub(crate) fn new<Input, Answered, Working>(
@@ -77,10 +104,17 @@ impl Tool {
         Working: Future<Output = Result<Answer<Answered>>> + Send + 'static,
     {
         let Definition { name, title, description, toolset, hints } = definition;
+        let answer = async move |call, arguments| {
+            let answer = handle(call, parse(name, arguments)?).await?;
+            Ok(Output { content: answer.content, structured: Some(object(&answer.value)?), is_error: false })
+        };
         let handler: Handler = Box::new(move |call, arguments| {
+            // Always an answer: what cannot be done is told, and what to do instead.
             Box::pin(async move {
-                let answer = handle(call, parse(name, arguments)?).await?;
-                Ok(Output { content: answer.content, structured: Some(object(&answer.value)?), is_error: false })
+                Ok(answer(call, arguments).await.unwrap_or_else(|error| {
+                    log(name, &error);
+                    Output::refusal(tell(&error))
+                }))
             })
         });
         Self {
@@ -90,17 +124,41 @@ impl Tool {
             toolset,
             hints,
             input_schema: schema::of::<Input>(schema::Direction::Input),
-            output_schema: schema::of::<Answered>(schema::Direction::Output),
+            output_schema: Some(schema::of::<Answered>(schema::Direction::Output)),
             handler,
         }
     }
 
+    /// A tool of an older server, whose schema and whose words for every mistake are its own.
+    pub(crate) fn older<Working>(
+        definition: Definition,
+        input_schema: Value,
+        handle: impl Fn(Call, Map<String, Value>) -> Working + Send + Sync + 'static,
+    ) -> Self
+    where
+        Working: Future<Output = Result<Output, Rejection>> + Send + 'static,
+    {
+        let Definition { name, title, description, toolset, hints } = definition;
+        let Value::Object(input_schema) = input_schema else { unreachable!("schemas are written here as objects") };
+        let handler: Handler = Box::new(move |call, arguments| Box::pin(handle(call, arguments)));
+        Self { name, title, description, toolset, hints, input_schema, output_schema: None, handler }
+    }
+
+    pub(crate) fn with_output_schema(mut self, schema: Value) -> Self {
+        self.output_schema = schema.as_object().cloned();
+        self
+    }
+
     /// Say of an argument what is known only now, from the operator's settings.
     pub(crate) fn refine(&mut self, argument: &str, key: &str, value: impl Into<Value>) {
-        let properties = self.input_schema.get_mut("properties").and_then(Value::as_object_mut);
-        if let Some(Value::Object(schema)) = properties.and_then(|properties| properties.get_mut(argument)) {
-            schema.insert(key.to_owned(), value.into());
-        }
+        refine(&mut self.input_schema, argument, key, value.into());
+    }
+
+    /// The input schema, with this said of an argument that has changed since.
+    pub(crate) fn schema_with(&self, argument: &str, key: &str, value: impl Into<Value>) -> Map<String, Value> {
+        let mut schema = self.input_schema.clone();
+        refine(&mut schema, argument, key, value.into());
+        schema
     }
 
     /// The arguments as the input schema has them, those that are needed first.
@@ -130,27 +188,23 @@ impl Tool {
         arguments
     }
 
-    /// Always answers: what cannot be done is an answer that says so, and what to do instead.
-    pub async fn call(&self, call: Call, arguments: Map<String, Value>) -> Output {
-        match (self.handler)(call, arguments).await {
-            Ok(output) => output,
-            Err(error) => {
-                match error.kind() {
-                    ErrorKind::Internal | ErrorKind::Unavailable => {
-                        tracing::warn!(tool = self.name, ?error, "a call failed");
-                    }
-                    ErrorKind::InvalidInput
-                    | ErrorKind::NotFound
-                    | ErrorKind::AlreadyExists
-                    | ErrorKind::WrongState
-                    | ErrorKind::LimitExceeded
-                    | ErrorKind::Denied
-                    | ErrorKind::Unsupported
-                    | ErrorKind::TimedOut => tracing::debug!(tool = self.name, ?error, "a call was refused"),
-                }
-                Output::refusal(tell(&error))
-            }
-        }
+    pub async fn call(&self, call: Call, arguments: Map<String, Value>) -> Result<Output, Rejection> {
+        (self.handler)(call, arguments).await
+    }
+}
+
+/// What the caller is not told of an error.
+pub(crate) fn log(tool: &str, error: &Error) {
+    match error.kind() {
+        ErrorKind::Internal | ErrorKind::Unavailable => tracing::warn!(tool, ?error, "a call failed"),
+        ErrorKind::InvalidInput
+        | ErrorKind::NotFound
+        | ErrorKind::AlreadyExists
+        | ErrorKind::WrongState
+        | ErrorKind::LimitExceeded
+        | ErrorKind::Denied
+        | ErrorKind::Unsupported
+        | ErrorKind::TimedOut => tracing::debug!(tool, ?error, "a call was refused"),
     }
 }
 
@@ -171,6 +225,13 @@ fn object(value: &impl Serialize) -> Result<Map<String, Value>> {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(Error::internal("the result has the wrong shape")),
         Err(cause) => Err(Error::internal("the result could not be written down").with_cause(cause)),
+    }
+}
+
+fn refine(schema: &mut Map<String, Value>, argument: &str, key: &str, value: Value) {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    if let Some(Value::Object(schema)) = properties.and_then(|properties| properties.get_mut(argument)) {
+        schema.insert(key.to_owned(), value);
     }
 }
 

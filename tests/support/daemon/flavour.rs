@@ -74,9 +74,9 @@ impl Flavour {
     pub(super) fn write_settings(self, place: &Path, insecure: &[&str]) -> Result<()> {
         match self {
             Self::Docker => {
-                // gVisor's way that needs neither virtualisation nor a kernel module.
+                // gVisor's way that needs neither virtualisation nor a kernel module. Its own network would want the daemon's.
                 let runtimes = if is_installed("runsc") {
-                    r#"{"runtimes": {"runsc": {"path": "runsc", "runtimeArgs": ["--platform=ptrace"]}}}"#
+                    r#"{"runtimes": {"runsc": {"path": "runsc", "runtimeArgs": ["--platform=ptrace", "--network=none"]}}}"#
                 } else {
                     "{}"
                 };
@@ -88,6 +88,7 @@ impl Flavour {
                     "[containers]\n\
                      default_ulimits = [\"nofile={open}:{open}\", \"nproc={processes}:{processes}\"]\n\
                      log_driver = \"k8s-file\"\n\
+                     base_hosts_file = \"none\"\n\
                      [engine]\n\
                      runtime = \"runc\"\n\
                      cgroup_manager = \"cgroupfs\"\n\

@@ -4,13 +4,38 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use super::{MINUTE, Outcome, PRODUCT, cargo};
+use super::{Extent, MINUTE, Outcome, PRODUCT, cargo, is_built, weakened_command};
 use crate::process::{is_installed, is_root, kill_tree};
 use crate::stage::{Counting, Tally, run};
 
 /// Test programs of the product that are about sandboxes and not about how the embedded engine makes them.
-const PROGRAMS: &[&str] =
-    &["run", "sandboxes", "terminal", "mcp_stdio", "mcp_live", "mcp_life", "mcp_copy", "http_mcp", "http_end"];
+const PROGRAMS: &[&str] = &[
+    "run",
+    "sandboxes",
+    "terminal",
+    "environments",
+    "exports",
+    "export_sources",
+    "image_runs",
+    "packages",
+    "network",
+    "secret",
+    "usage",
+    "machine",
+    "mcp_stdio",
+    "mcp_live",
+    "mcp_life",
+    "mcp_copy",
+    "mcp_environments",
+    "mcp_protocol",
+    "http_mcp",
+    "http_end",
+    "http_sse",
+    "http_access",
+];
+
+/// Of them, those in which most of the time goes to package managers and builds.
+const LONG_PROGRAMS: &[&str] = &["packages", "export_sources"];
 
 #[derive(Clone, Copy, Debug)]
 pub enum Engine {
@@ -35,33 +60,91 @@ impl Engine {
 }
 
 /// The suite of engines.
-pub fn suite(engine: Engine) -> Outcome {
+pub fn suite(engine: Engine, extent: Extent) -> Outcome {
     on_daemon(engine, |daemon| {
         let mut command = cargo(&["test", "--no-fail-fast", "--package", "sandpen-engine-docker", "--test", "*"]);
+        if let (Engine::Podman, Extent::Part) = (engine, extent) {
+            // What is done with sandboxes that were made ahead is the same on both.
+            println!("without spare::; cargo xtask test engine-podman runs these too");
+            command.args(["--", "--skip", "spare::"]);
+        }
+        run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
+    })
+}
+
+/// The same with gVisor's kernel under the sandboxes, and without those that are made ahead: what is done with them is the same.
+pub fn gvisor() -> Outcome {
+    if !is_installed("runsc") {
+        return Outcome::Skipped("runsc is not installed".to_owned());
+    }
+    on_daemon(Engine::Docker, |daemon| {
+        let mut command = cargo(&["test", "--no-fail-fast", "--package", "sandpen-engine-docker", "--test", "*"]);
+        command.args(["--", "--skip", "spare::"]).env("SANDPEN_TEST_RUNTIME", "runsc");
         run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
     })
 }
 
 /// What the product does with it: the same assertions as on the embedded engine.
-pub fn behaviour(engine: Engine) -> Outcome {
+pub fn behaviour(engine: Engine, extent: Extent) -> Outcome {
     on_daemon(engine, |daemon| {
         let mut command = cargo(&["test", "--no-fail-fast", "--package", "sandpen"]);
-        command.args(PROGRAMS.iter().flat_map(|name| ["--test", name]));
+        let is_wanted = |name: &&&str| extent == Extent::Whole || !LONG_PROGRAMS.contains(*name);
+        if extent == Extent::Part {
+            println!(
+                "without {}; cargo xtask test command-line-{} runs these too",
+                LONG_PROGRAMS.join(" "),
+                engine.name()
+            );
+        }
+        command.args(PROGRAMS.iter().filter(is_wanted).flat_map(|name| ["--test", name]));
+        run(daemon.named_to(&mut command), Counting::ResultLines, 40 * MINUTE)
+    })
+}
+
+/// A test that starts the product as it is, with the same assertions as on the embedded engine.
+pub fn on_product(engine: Engine, test: &str) -> Outcome {
+    on_daemon(engine, |daemon| {
+        if !is_built(PRODUCT) {
+            return Tally::FAILED;
+        }
+        let mut command = cargo(&["test", "--package", "sandpen-tests", "--test", test]);
+        run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
+    })
+}
+
+/// Sandboxes that come and go, and what the daemon and we then have.
+pub fn cycles(engine: Engine) -> Outcome {
+    on_daemon(engine, |daemon| {
+        run(daemon.named_to(&mut weakened_command("cycles")), Counting::ResultLines, 25 * MINUTE)
+    })
+}
+
+/// What says most about a daemon's walls for its time: what the host sees of a container, and the system calls.
+const FIRST_WALLS: &[&str] = &["PN-01", "KS", "FS-04"];
+
+/// The escape table on sandboxes of a daemon.
+pub fn escape(engine: Engine, extent: Extent) -> Outcome {
+    on_daemon(engine, |daemon| {
+        let mut command = weakened_command("escape");
+        if extent == Extent::Part {
+            println!("only {}; cargo xtask test escape-{} runs all", FIRST_WALLS.join(" "), engine.name());
+            command.arg("--").args(FIRST_WALLS);
+        }
         run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
     })
 }
 
 /// Servers that are killed, often.
 pub fn kills(count: u32) -> Tally {
-    let mut build = cargo(&["build", "--package", "sandpen"]);
-    if run(build.args(PRODUCT), Counting::ExitCode, 15 * MINUTE) == Tally::FAILED {
+    if !is_built(PRODUCT) {
         return Tally::FAILED;
     }
     let mut command = cargo(&["test", "--package", "sandpen-tests", "--test", "daemons", "--", "killed"]);
     run(command.env("SANDPEN_TEST_KILLS", count.to_string()), Counting::ResultLines, 60 * MINUTE)
 }
 
-fn on_daemon(engine: Engine, work: impl FnOnce(&Daemon) -> Tally) -> Outcome {
+/// Work with a daemon that is there only for it.
+pub fn on_daemon(engine: Engine, work: impl FnOnce(&Daemon) -> Tally) -> Outcome {
     if !is_root() {
         return Outcome::Skipped(format!("a daemon of {} in surroundings of its own needs root", engine.name()));
     }
@@ -82,7 +165,7 @@ fn on_daemon(engine: Engine, work: impl FnOnce(&Daemon) -> Tally) -> Outcome {
 }
 
 /// Held by a program that ends it when our end of its input closes, also when we are killed.
-struct Daemon {
+pub struct Daemon {
     engine: Engine,
     child: Child,
     address: String,
@@ -108,7 +191,8 @@ impl Daemon {
         }
     }
 
-    fn named_to<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+    /// Say to a test program where it is.
+    pub fn named_to<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("SANDPEN_TEST_ENGINE", self.engine.name())
             .env("SANDPEN_TEST_DAEMON", &self.address)

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use super::daemons::{self, Engine};
 use super::{MINUTE, Outcome, PRODUCT, Place, build, cargo};
 use crate::prepare::{Delegated, TestUser};
 use crate::process::{is_installed, is_root};
@@ -14,6 +15,23 @@ const PROGRAM: &[&str] = &["--package", "sandpen-tests", "--features", "weaken",
 
 pub fn as_root() -> Outcome {
     on_program(|program| run(&mut Command::new(program), Counting::ResultLines, 10 * MINUTE))
+}
+
+/// On sandboxes of a daemon, with the same assertions.
+pub fn on_daemon(engine: Engine) -> Outcome {
+    let mut tally = Outcome::Skipped("the daemon was not asked for anything".to_owned());
+    let around = daemons::on_daemon(engine, |daemon| {
+        tally =
+            on_program(|program| run(daemon.named_to(&mut Command::new(program)), Counting::ResultLines, 30 * MINUTE));
+        Tally::default()
+    });
+    match (around, tally) {
+        (Outcome::Ran(mut sum), Outcome::Ran(checks)) => {
+            sum.add(checks);
+            Outcome::Ran(sum)
+        }
+        (Outcome::Ran(_), skipped) | (skipped, _) => skipped,
+    }
 }
 
 pub fn as_ordinary_user(user: &Result<TestUser, String>) -> Outcome {

@@ -89,12 +89,15 @@ impl Default for Settings {
     fn default() -> Self {
         let places = ["/workspace", "/home/sandbox", "/tmp"];
         let process_1 = agent::Hosted {
+            token: TOKEN.to_owned(),
             user: 1000,
             group: 1000,
             persistence: Persistence::Ephemeral,
             idle: Duration::from_secs(600),
+            keeps_files: false,
             open_files: 1024,
             network: agent::HostedNetwork::Untouched,
+            streams: agent::HostedStreams::Unused,
             places: places.iter().map(|place| place.parse().expect("a path")).collect(),
         };
         Self { process_1, disk: 64 << 20 }
@@ -107,6 +110,7 @@ pub struct Hosted {
     child: Child,
     /// As the machine counts.
     pub process_1: i32,
+    streams: Option<(ChildStdin, ChildStdout)>,
     _place: tempfile::TempDir,
 }
 
@@ -117,32 +121,42 @@ impl Hosted {
             agent::HostedNetwork::Untouched => RIGHTS,
             agent::HostedNetwork::Caught { .. } => NETWORK_RIGHTS,
         };
-        let child = Command::new("unshare")
+        let stream = || match settings.process_1.streams {
+            agent::HostedStreams::Unused => Stdio::null(),
+            agent::HostedStreams::Bridge => Stdio::piped(),
+        };
+        let mut child = Command::new("unshare")
             .args(["--pid", "--fork", "--kill-child", "--mount", "--net", "--ipc", "--uts", "sh", "-c", BUILD, "init"])
             .args(settings.process_1.arguments())
             .env("PLACE", place.path())
             .env("PROGRAM", program())
             .env("RIGHTS", rights)
             .env("DISK", settings.disk.to_string())
-            .env(agent::TOKEN_VARIABLE, TOKEN)
-            .stdin(Stdio::null())
+            .stdin(stream())
+            .stdout(stream())
             .kill_on_drop(true)
             .spawn()
             .expect("unshare");
         let parent = child.id().expect("it runs");
         let process_1 = first_child(parent).await;
-        Self { child, process_1, _place: place }
+        let streams = child.stdin.take().zip(child.stdout.take());
+        Self { child, process_1, streams, _place: place }
     }
 
-    /// A bridge into it, with its streams.
-    pub fn bridge(&self, token: &str) -> io::Result<Bridge> {
+    /// The connection over its own streams.
+    pub async fn attach(&mut self) -> Result<Connection> {
+        let (stdin, stdout) = self.streams.take().ok_or_else(|| Error::internal("it has no streams"))?;
+        Connection::open(stdout, stdin, TOKEN).await
+    }
+
+    /// A bridge into it, with its streams. It waits for a token.
+    pub fn bridge(&self) -> io::Result<Bridge> {
         let mut child = Command::new("nsenter")
             .args(["--target", &self.process_1.to_string(), "--pid", "--mount", "--net", "--ipc", "--uts", "--root"])
             .args(["--wd=/", "/usr/bin/setpriv", "--no-new-privs", "--inh-caps=-all"])
             .args([&format!("--bounding-set={RIGHTS}"), "/.sandpen/init"])
             .args(agent::Hosted::bridge_arguments())
             .env_clear()
-            .env(agent::TOKEN_VARIABLE, token)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -155,8 +169,8 @@ impl Hosted {
     pub async fn connect(&self) -> Result<Link> {
         self.wait_for_program().await;
         let Bridge { child, stdin, stdout } =
-            self.bridge(TOKEN).map_err(|cause| Error::internal("no bridge").with_cause(cause))?;
-        Ok(Link { connection: Connection::open(stdout, stdin).await?, bridge: child })
+            self.bridge().map_err(|cause| Error::internal("no bridge").with_cause(cause))?;
+        Ok(Link { connection: Connection::open(stdout, stdin, TOKEN).await?, bridge: child })
     }
 
     /// Until its root stands: before, there would be nothing to enter.
@@ -236,7 +250,14 @@ impl HostedEngine {
 #[async_trait]
 impl Engine for HostedEngine {
     async fn capabilities(&self) -> Result<Capabilities> {
-        Ok(Capabilities { name: "hosted", persistence: false, terminal: true, usage: true, network: false })
+        Ok(Capabilities {
+            name: "hosted",
+            realm: None,
+            persistence: false,
+            terminal: true,
+            usage: true,
+            network: false,
+        })
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
@@ -303,6 +324,7 @@ impl Engine for HostedEngine {
                 owner: held.owner.clone(),
                 name: held.name.clone(),
                 persistence: Persistence::Ephemeral,
+                rest: None,
             })
             .collect())
     }

@@ -133,3 +133,20 @@ pub async fn without_a_network_nobody_comes() {
     let (status, _) = says(&link, &bash("exec 3<>/dev/tcp/203.0.113.7/80")).await;
     assert_eq!(status, ExecStatus::Exited(1));
 }
+
+/// Whatever kind of network it has: a namespace does not hold the families that are not of the internet.
+pub async fn only_usual_sockets_can_be_made() {
+    let script = "import ctypes, errno, socket\n\
+                  for family in range(1, 46):\n\
+                  \x20 try: socket.socket(family, socket.SOCK_DGRAM).close(); print(family, end=' ')\n\
+                  \x20 except OSError as error:\n\
+                  \x20   if family in (40, 38) and error.errno != errno.EAFNOSUPPORT: print(error)\n\
+                  c = ctypes.CDLL(None, use_errno=True)\n\
+                  print(c.syscall(425, 1, 0), ctypes.get_errno() == errno.EPERM)\n";
+    for settings in [Settings::default(), with_network()] {
+        let sandbox = Hosted::start(&settings).await;
+        let link = sandbox.connect().await.unwrap();
+        let request = ExecRequest::new(["/usr/bin/python3", "-c", script], Duration::from_secs(100)).unwrap();
+        assert_eq!(says(&link, &request).await, (ExecStatus::Exited(0), "1 2 10 16 -1 True\n".into()));
+    }
+}

@@ -1,12 +1,10 @@
 //! Secrets on disk: one TOML table for each, readable by its owner only.
 
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
-use rustix::process::geteuid;
+use sandbox::system::{self, Exposure, private_directory, private_file};
 use sandbox::{Error, Result};
 use serde::Deserialize;
 use toml::Spanned;
@@ -56,10 +54,11 @@ impl SecretsFile {
             Error::unavailable(format!("{} cannot be written", self.path.display())).with_cause(error)
         };
         let directory = self.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unwritable)?;
+        private_directory().create(directory).map_err(unwritable)?;
         // The file itself is replaced with each change, so whoever waits for a lock on it would wait for the wrong one.
-        let lock = owner_only().create(true).truncate(false).open(self.beside("lock")).map_err(unwritable)?;
-        flock(&lock, FlockOperation::LockExclusive).map_err(|error| unwritable(error.into()))?;
+        let lock = private_file().write(true).create(true).truncate(false).open(self.beside("lock"));
+        let lock = lock.map_err(unwritable)?;
+        lock.lock().map_err(unwritable)?;
         let mut vault = self.read_if_there()?;
         let result = change(&mut vault)?;
         self.write(&vault, directory).map_err(unwritable)?;
@@ -70,11 +69,11 @@ impl SecretsFile {
         let new = self.beside("new");
         // One from a writer that died; the lock says that there is no other.
         let _ = std::fs::remove_file(&new);
-        let mut file = owner_only().create_new(true).open(&new)?;
+        let mut file = private_file().write(true).create_new(true).open(&new)?;
         file.write_all(written(vault).as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&new, &self.path)?;
-        File::open(directory)?.sync_all()
+        system::sync_directory(directory)
     }
 
     fn beside(&self, ending: &str) -> PathBuf {
@@ -85,8 +84,7 @@ impl SecretsFile {
     }
 
     fn open(&self) -> io::Result<File> {
-        // A pipe in its place must not hold us up.
-        OpenOptions::new().read(true).custom_flags(OFlags::NONBLOCK.bits().cast_signed()).open(&self.path)
+        system::file_of_another().read(true).open(&self.path)
     }
 
     fn unreadable(&self, error: io::Error) -> Error {
@@ -103,13 +101,16 @@ impl SecretsFile {
         if !metadata.is_file() {
             return Err(Error::invalid_input(format!("{shown} is not a file")));
         }
-        if metadata.uid() != geteuid().as_raw() {
-            return Err(Error::denied(format!("{shown} belongs to another user"))
-                .with_hint(format!("make it yours: chown {} '{shown}'", geteuid().as_raw())));
-        }
-        if metadata.mode() & 0o077 != 0 {
-            return Err(Error::denied(format!("{shown} is open to other users"))
-                .with_hint(format!("keep it to yourself: chmod 600 '{shown}'")));
+        match system::exposure(&metadata) {
+            None => {}
+            Some(Exposure::OfAnother { user }) => {
+                return Err(Error::denied(format!("{shown} belongs to another user"))
+                    .with_hint(format!("make it yours: chown {user} '{shown}'")));
+            }
+            Some(Exposure::Open) => {
+                return Err(Error::denied(format!("{shown} is open to other users"))
+                    .with_hint(format!("keep it to yourself: chmod 600 '{shown}'")));
+            }
         }
         let mut text = String::new();
         file.take(Self::MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| self.unreadable(error))?;
@@ -163,12 +164,6 @@ struct Table {
     value: Spanned<String>,
     hosts: Vec<Spanned<String>>,
     header: Option<Spanned<String>>,
-}
-
-fn owner_only() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).mode(0o600).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-    options
 }
 
 fn written(vault: &Vault) -> String {

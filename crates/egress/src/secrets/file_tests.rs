@@ -92,7 +92,7 @@ fn a_file_that_others_may_read_is_refused_with_what_to_do() {
 #[test]
 fn a_file_of_somebody_else_is_refused() {
     let (_directory, file) = with_text("");
-    if !geteuid().is_root() {
+    if !rustix::process::geteuid().is_root() {
         return;
     }
     std::os::unix::fs::chown(file.path(), Some(12345), None).unwrap();

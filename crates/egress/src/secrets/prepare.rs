@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Once};
 
-use rustix::process::{Resource, Rlimit, setrlimit};
 use rustls::pki_types::CertificateDer;
-use sandbox::{Environment, Error, HostPattern, HostRule, Network, Ports, Result};
+use sandbox::{Environment, Error, HostPattern, HostRule, Network, Ports, Result, system};
 
 use super::inspector::Inspector;
 use super::keepsake::Keepsake;
@@ -74,11 +73,7 @@ pub(crate) fn prepare(
 /// From here on this process holds values, which a crash must not write to disk.
 fn keep_out_of_core_dumps() {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let none = Rlimit { current: Some(0), maximum: Some(0) };
-        // A limit can always be lowered.
-        let _ = setrlimit(Resource::Core, none);
-    });
+    ONCE.call_once(system::keep_out_of_core_dumps);
 }
 
 /// Whether a sandbox can get to any host and port of a secret's rule.

@@ -1,7 +1,7 @@
 //! Programs as people use them trust the authority by what a sandbox gets, and would not without.
 
 use std::path::Path;
-use std::process::Output;
+use std::process::{Output, Stdio};
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -74,7 +74,7 @@ impl Inside {
     /// `None` when there is no such program here.
     async fn run(&self, line: &[&str], variables: bool) -> Option<Output> {
         let mut command = Command::new(line[0]);
-        command.args(&line[1..]).current_dir(self.directory.path()).env_clear();
+        command.args(&line[1..]).current_dir(self.directory.path()).env_clear().stdin(Stdio::null());
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("HOME", self.directory.path());
         command.env("KEY", self.sandbox.placeholder("KEY"));
         if variables {

@@ -1,22 +1,32 @@
 //! Questions about images, and files of containers that do not run.
 
+use std::collections::HashMap;
+use std::time::Duration;
+
+use bollard::auth::DockerCredentials;
 use bollard::body_full;
 use bollard::body_try_stream;
 use bollard::container::PathStatResponse;
+use bollard::errors::Error as ClientError;
 use bollard::models::{ContainerConfig, CreateImageInfo, ImageInspect, ImageSummary};
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, ContainerArchiveInfoOptionsBuilder, CreateImageOptionsBuilder,
-    DownloadFromContainerOptionsBuilder, ListImagesOptionsBuilder, RemoveImageOptionsBuilder, TagImageOptionsBuilder,
-    UploadToContainerOptionsBuilder,
+    DownloadFromContainerOptionsBuilder, ListImagesOptions, ListImagesOptionsBuilder, RemoveImageOptionsBuilder,
+    TagImageOptionsBuilder, UploadToContainerOptionsBuilder,
 };
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
+use futures_util::{Stream, StreamExt, stream};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sandbox::{Error, Result};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::{Daemon, Failure};
-use crate::Login;
+use super::{Daemon, Failure, plain};
+use crate::{Flavour, Login};
+
+/// Podman's answers about one image are wrong while another one is removed.
+pub(crate) const LOOKS: u32 = 20;
+pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 impl Daemon {
     pub(crate) async fn image(&self, name: &str) -> Result<Option<ImageInspect>> {
@@ -25,8 +35,27 @@ impl Daemon {
     }
 
     pub(crate) async fn images(&self) -> Result<Vec<ImageSummary>> {
-        let listed = self.ask(self.docker.list_images(Some(ListImagesOptionsBuilder::default().build()))).await;
-        listed.map_err(|failure| self.told("list images", failure))
+        self.list_images(ListImagesOptionsBuilder::default().build()).await
+    }
+
+    /// Those with a label, written `NAME=value`.
+    pub(crate) async fn images_labelled(&self, label: &str) -> Result<Vec<ImageSummary>> {
+        let filters = HashMap::from([("label", vec![label])]);
+        self.list_images(ListImagesOptionsBuilder::default().filters(&filters).build()).await
+    }
+
+    /// Podman looks at one after the other, and fails when one is removed meanwhile.
+    async fn list_images(&self, options: ListImagesOptions) -> Result<Vec<ImageSummary>> {
+        let mut looks_left = LOOKS;
+        loop {
+            looks_left -= 1;
+            match self.ask(self.docker.list_images(Some(options.clone()))).await {
+                Err(failure) if matches!(failure.status(), Some(404 | 500)) && looks_left > 0 => {
+                    tokio::time::sleep(BETWEEN_LOOKS).await;
+                }
+                listed => return listed.map_err(|failure| self.told("list images", failure)),
+            }
+        }
     }
 
     pub(crate) async fn tag_image(&self, name: &str, repository: &str, tag: &str) -> Result<()> {
@@ -40,13 +69,12 @@ impl Daemon {
         &self,
         repository: &str,
         tag: Option<&str>,
-        login: Option<(String, Login)>,
+        login: Option<DockerCredentials>,
     ) -> impl Stream<Item = std::result::Result<CreateImageInfo, Failure>> + use<> {
         let mut options = CreateImageOptionsBuilder::default().from_image(repository);
         if let Some(tag) = tag {
             options = options.tag(tag);
         }
-        let login = login.map(|(registry, login)| credentials(registry, login));
         let said = self.patient().create_image(Some(options.build()), None, login);
         said.map(|step| step.map_err(Failure::Client))
     }
@@ -74,10 +102,12 @@ impl Daemon {
             .pause(false)
             .changes(&instructions.join("\n"))
             .build();
-        let committed = self.patient().commit_container(options, ContainerConfig::default()).await;
-        committed
-            .map(|committed| committed.id)
-            .map_err(|error| self.told("make an image of a sandbox", Failure::Client(error)))
+        let docker = self.patient();
+        let committing = async {
+            let committed = docker.commit_container(options, ContainerConfig::default()).await;
+            committed.map_err(|error| self.told("make an image of a sandbox", Failure::Client(error)))
+        };
+        self.unless_hanging(committing).await.map(|committed| committed.id)
     }
 
     /// The size of a file; `None` when nothing is there.
@@ -88,8 +118,26 @@ impl Daemon {
 
     /// Whether a mount at this path would be there and nowhere else: on a directory, or on nothing yet.
     pub(crate) async fn is_free_for_a_mount(&self, container: &str, path: &str) -> Result<bool> {
-        let found = self.found_at(container, path).await?;
-        Ok(found.is_none_or(|found| is_directory_itself(path, &found)))
+        match self.found_at(container, path).await? {
+            Some(found) => Ok(is_directory_itself(path, &found)),
+            None => Ok(!self.is_lost_link(container, path).await?),
+        }
+    }
+
+    /// Podman answers that nothing is there for a link that leads nowhere, and says only in a header of that answer what it
+    /// has seen. An answer that does not come is no proof that there is none.
+    async fn is_lost_link(&self, container: &str, path: &str) -> Result<bool> {
+        match self.flavour {
+            Flavour::Docker => return Ok(false),
+            Flavour::Podman => {}
+        }
+        let path = utf8_percent_encode(path, NON_ALPHANUMERIC);
+        let target = format!("/v1.40/containers/{container}/archive?path={path}");
+        let answer = plain::ask(&self.endpoint, "HEAD", &target).await;
+        let unknown = || Error::unavailable("Podman does not say what an image has in a place that is not its own");
+        let answer = answer.map_err(|cause| unknown().with_cause(cause))?;
+        let (head, _) = plain::parts(&answer).ok_or_else(unknown)?;
+        Ok(head.lines().any(|line| line.to_ascii_lowercase().starts_with("x-docker-container-path-stat:")))
     }
 
     async fn found_at(&self, container: &str, path: &str) -> Result<Option<PathStatResponse>> {
@@ -101,8 +149,14 @@ impl Daemon {
     /// A path of a container as a tar stream; names in it begin with the last part of the path.
     pub(crate) fn download(&self, container: &str, path: &str) -> Box<dyn AsyncRead + Send + Unpin> {
         let options = DownloadFromContainerOptionsBuilder::default().path(path).build();
-        let pieces = self.patient().download_from_container(container, Some(options));
-        let pieces = pieces.map(|piece| piece.map_err(std::io::Error::other));
+        let pieces = Box::pin(self.patient().download_from_container(container, Some(options)));
+        let pieces = stream::unfold(Some((self.clone(), pieces)), |reading| async move {
+            let (daemon, mut pieces) = reading?;
+            match daemon.unless_hanging(async { Ok(pieces.next().await) }).await {
+                Ok(piece) => Some((piece?.map_err(std::io::Error::other), Some((daemon, pieces)))),
+                Err(hangs) => Some((Err(std::io::Error::other(hangs)), None)),
+            }
+        });
         Box::new(StreamReader::new(Box::pin(pieces)))
     }
 
@@ -129,8 +183,7 @@ impl Daemon {
 
     pub(crate) async fn upload(&self, container: &str, path: &str, archive: Bytes) -> Result<()> {
         let options = UploadToContainerOptionsBuilder::default().path(path).build();
-        let sent = self.patient().upload_to_container(container, Some(options), body_full(archive)).await;
-        sent.map_err(|error| self.told("take files", Failure::Client(error)))
+        self.sent(self.patient().upload_to_container(container, Some(options), body_full(archive))).await
     }
 
     /// The same for an archive of any size.
@@ -142,8 +195,12 @@ impl Daemon {
     ) -> Result<()> {
         let options = UploadToContainerOptionsBuilder::default().path(path).build();
         let body = body_try_stream(ReaderStream::with_capacity(archive, 64 * 1024));
-        let sent = self.patient().upload_to_container(container, Some(options), body).await;
-        sent.map_err(|error| self.told("take files", Failure::Client(error)))
+        self.sent(self.patient().upload_to_container(container, Some(options), body)).await
+    }
+
+    async fn sent(&self, sending: impl Future<Output = std::result::Result<(), ClientError>>) -> Result<()> {
+        let sending = async { sending.await.map_err(|error| self.told("take files", Failure::Client(error))) };
+        self.unless_hanging(sending).await
     }
 }
 
@@ -155,18 +212,13 @@ fn is_directory_itself(path: &str, found: &PathStatResponse) -> bool {
     found.file_mode & (DIRECTORY | LINK) == DIRECTORY && !leads_elsewhere
 }
 
-fn credentials(registry: String, login: Login) -> bollard::auth::DockerCredentials {
-    let serveraddress = Some(registry);
+pub(crate) fn credentials(registry: &str, login: Login) -> DockerCredentials {
+    let serveraddress = Some(registry.to_owned());
     match login {
-        Login::Password { user, secret } => bollard::auth::DockerCredentials {
-            username: Some(user),
-            password: Some(secret),
-            serveraddress,
-            ..Default::default()
-        },
-        Login::Identity(token) => {
-            bollard::auth::DockerCredentials { identitytoken: Some(token), serveraddress, ..Default::default() }
+        Login::Password { user, secret } => {
+            DockerCredentials { username: Some(user), password: Some(secret), serveraddress, ..Default::default() }
         }
+        Login::Identity(token) => DockerCredentials { identitytoken: Some(token), serveraddress, ..Default::default() },
     }
 }
 

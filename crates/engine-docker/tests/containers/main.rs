@@ -5,13 +5,23 @@
 mod support;
 
 mod behind;
+mod builds;
+mod given;
+mod hangs;
 mod images;
+mod network;
+mod odd;
+mod outside;
+mod seen;
+mod stops;
+mod trees;
+mod volumes;
 mod walls;
 mod world;
 
 use std::process::ExitCode;
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use support::Place;
 use world::World;
 
@@ -19,14 +29,34 @@ type Case = (&'static str, fn(World) -> world::Done);
 
 fn main() -> ExitCode {
     let Some(place) = Place::of_environment() else { return support::skipped("containers") };
-    let cases = [behind::CASES, images::CASES, walls::CASES].concat();
-    let trials = cases.into_iter().map(|(name, case): Case| {
+    let cases = [
+        behind::CASES,
+        builds::CASES,
+        given::CASES,
+        hangs::CASES,
+        images::CASES,
+        network::REFUSALS,
+        odd::CASES,
+        outside::CASES,
+        stops::CASES,
+        trees::CASES,
+        volumes::CASES,
+        walls::CASES,
+    ]
+    .concat();
+    let trial = |(name, case): Case, impossible: Option<&'static str>| {
         let place = place.clone();
-        Trial::test(name, move || -> Result<(), Failed> {
+        Trial::ignorable_test(name, move || -> Result<Completion, Failed> {
+            if let Some(why) = impossible {
+                return Ok(Completion::ignored_with(why));
+            }
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
             runtime.block_on(async { case(World::new(place).await).await });
-            Ok(())
+            Ok(Completion::Completed)
         })
-    });
+    };
+    let no_network = place.is_gvisor().then_some("sandboxes of gVisor have no network");
+    let trials = cases.into_iter().map(|case| trial(case, None));
+    let trials = trials.chain(network::CASES.iter().map(|case| trial(*case, no_network)));
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }

@@ -1,15 +1,16 @@
 //! An installation of ours on the daemon, and the hands of its operator, who can do anything there.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use bollard::models::ContainerSummary;
+use bollard::models::{ContainerConfig, ContainerSummary};
 use bollard::query_parameters::{
     CommitContainerOptionsBuilder, CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptions,
-    RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder,
+    RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder, UploadToContainerOptionsBuilder,
 };
-use bollard::{API_DEFAULT_VERSION, Docker};
+use bollard::{API_DEFAULT_VERSION, Docker, body_full};
 use engine_docker::{DockerConfig, DockerEngine};
 use sandbox::{Engine, ExecRequest, Owner, SandboxId, SandboxSpec};
 use tempfile::TempDir;
@@ -43,15 +44,30 @@ impl World {
 
     /// An image that is the test's with further instructions of a Dockerfile. Removed by [`World::remove_image`].
     pub async fn image(&self, name: &str, instructions: &str) -> String {
+        self.image_with(name, instructions, None, ContainerConfig::default()).await
+    }
+
+    /// The same, with more files at its root and with settings that no instruction could say.
+    pub async fn image_with(
+        &self,
+        name: &str,
+        instructions: &str,
+        files: Option<Vec<u8>>,
+        settings: ContainerConfig,
+    ) -> String {
         let body = bollard::models::ContainerCreateBody {
             image: Some(self.place.image.clone()),
             cmd: Some(vec!["/nothing".to_owned()]),
             ..Default::default()
         };
         let made = self.docker.create_container(None, body).await.unwrap();
+        if let Some(files) = files {
+            let options = UploadToContainerOptionsBuilder::default().path("/").build();
+            self.docker.upload_to_container(&made.id, Some(options), body_full(files.into())).await.unwrap();
+        }
         let options = CommitContainerOptionsBuilder::default().container(&made.id).repo(name).tag("1");
         let options = options.pause(false).changes(instructions).build();
-        self.docker.commit_container(options, bollard::models::ContainerConfig::default()).await.unwrap();
+        self.docker.commit_container(options, settings).await.unwrap();
         self.remove(&made.id).await;
         format!("{name}:1")
     }
@@ -102,6 +118,20 @@ impl World {
     pub async fn volumes(&self) -> Vec<String> {
         let listed = self.docker.list_volumes(None::<ListVolumesOptions>).await.unwrap().volumes;
         listed.unwrap_or_default().into_iter().map(|volume| volume.name).collect()
+    }
+
+    /// Whether programs speak to another kernel than the host's.
+    pub fn is_gvisor(&self) -> bool {
+        self.place.is_gvisor()
+    }
+
+    /// Where our state is that belongs to sandboxes of this daemon.
+    pub fn kept(&self) -> PathBuf {
+        let daemons = std::fs::read_dir(self.state.path().join("docker/daemons")).unwrap();
+        let mut daemons = daemons.map(|entry| entry.unwrap().path());
+        let first = daemons.next().expect("a daemon was used");
+        assert_eq!(daemons.next(), None, "a daemon is another one each time");
+        first
     }
 
     pub fn installation(&self) -> String {

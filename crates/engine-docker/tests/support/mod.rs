@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use engine_docker::{DockerConfig, Flavour, Wish};
+use engine_docker::{DockerConfig, Fetch, Flavour, Wish};
 use libtest_mimic::{Arguments, Completion, Trial};
 use sandbox::InstanceId;
 
@@ -28,12 +28,19 @@ impl Place {
         Some(Self { flavour, address, image, runtime: variable("SANDPEN_TEST_RUNTIME") })
     }
 
+    /// Whether programs speak to gVisor's kernel and not to the host's.
+    pub fn is_gvisor(&self) -> bool {
+        self.runtime.as_deref() == Some("runsc")
+    }
+
     pub fn config(&self, state: &Path) -> DockerConfig {
         let instance = InstanceId::random().expect("random numbers");
         DockerConfig {
             wish: Wish { host: Some(self.address.clone()), context: None },
             default_image: Some(self.image.clone()),
             runtime: self.runtime.clone(),
+            // What is not there must not be looked for elsewhere: a registry may not answer, and that is another error.
+            fetch: Fetch::Never,
             ..DockerConfig::new(self.flavour, state.to_owned(), instance)
         }
     }

@@ -1,13 +1,15 @@
 //! The way into a hosted sandbox: frames on stdin and stdout, messages and descriptors to process 1.
 //!
-//! One for each connection, started by the daemon. It decides nothing: it makes the pipes and channels that a server on
+//! One for each connection, started by the daemon or, the first, by process 1. It decides nothing: it makes the pipes and channels that a server on
 //! the same kernel would have made, and carries what goes through them. When its stdin ends or is silent for too long, it
 //! ends, and with it all its ends of pipes and channels: what was not detached is then killed by its supervisors.
 
 mod conversation;
 mod entrance;
+pub mod first;
 mod lanes;
 mod passage;
+mod presentation;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
@@ -17,13 +19,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::process::DumpableBehavior;
+use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use crate::frame::{self, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Malformed, SILENCE, Task};
+use crate::frame::{self, BEAT, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Malformed, SILENCE, Task};
 use crate::gate;
 use crate::syscall;
-use crate::wire::{self, FromEntrance, FromInit, ToEntrance, ToInit};
+use crate::wire::{self, Catch, FromEntrance, FromInit, ToEntrance, ToInit};
 use conversation::{Conversation, Interest};
 use entrance::{Come, Entrance};
 use passage::Passage;
@@ -39,7 +41,11 @@ const MOST_OUTGOING: usize = 256 << 10;
 const MOST_WAITING: usize = 64;
 
 pub fn main() -> i32 {
-    match run() {
+    exit_code(run())
+}
+
+fn exit_code(ended: io::Result<()>) -> i32 {
+    match ended {
         Ok(()) => 0,
         Err(error) => {
             // Nobody may be there to read it.
@@ -51,26 +57,39 @@ pub fn main() -> i32 {
 
 fn run() -> io::Result<()> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    carry(connect)
+}
+
+/// Between our streams and process 1, once that lets us in.
+fn carry(connect: impl FnOnce() -> io::Result<OwnedFd>) -> io::Result<()> {
     // A reader that goes away is the end, and is noticed as such.
     syscall::ignore_signal(libc::SIGPIPE);
-    let token = gate::take_token()?;
-    let control = connect()?;
+    // Programs may make many connections, each of which takes one of ours.
+    let most = rustix::process::getrlimit(Resource::Nofile).maximum;
+    rustix::process::setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
     let nothing = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
     rustix::thread::set_capabilities(None, nothing)?;
+    let (input, output) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+    let mut decoder = Decoder::default();
+    let token = presentation::receive(input, &mut decoder)?;
+    let control = connect()?;
     wire::send(control.as_fd(), &ToInit::Present { token }, &[])?;
     match wire::receive(control.as_fd())? {
         Some((FromInit::Ready, _)) => {}
         Some(_) | None => return Err(io::Error::other("process 1 did not let us in")),
     }
-    let (input, output) = (rustix::stdio::stdin(), rustix::stdio::stdout());
     for descriptor in [input, output, control.as_fd()] {
         rustix::io::ioctl_fionbio(descriptor, true)?;
     }
-    Bridge::new(control).serve(input, output)
+    Bridge::new(control, decoder).serve(input, output)
+}
+
+fn timespec(left: Duration) -> Timespec {
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
 fn connect() -> io::Result<OwnedFd> {
@@ -93,11 +112,15 @@ struct Bridge {
     asked: Option<Asker>,
     questions: VecDeque<(Asker, ToInit)>,
     tasks: BTreeMap<u32, Doing>,
+    /// Whose turn it was when enough waited for the server.
+    interrupted: Option<(u32, Interest)>,
     entrance: Entrance,
     decoder: Decoder,
     outgoing: Outgoing,
     /// When the server last said something.
     heard_at: Instant,
+    /// When we last said that we are there.
+    beat_at: Instant,
 }
 
 /// Who wants to know something of process 1.
@@ -158,6 +181,10 @@ impl Outgoing {
         self.bytes.len() - self.sent
     }
 
+    fn is_full(&self) -> bool {
+        self.waiting() >= MOST_OUTGOING
+    }
+
     fn send(&mut self, to: BorrowedFd<'_>) -> io::Result<()> {
         while self.waiting() > 0 {
             match rustix::io::write(to, &self.bytes[self.sent..]) {
@@ -174,35 +201,37 @@ impl Outgoing {
 }
 
 impl Bridge {
-    fn new(control: OwnedFd) -> Self {
+    fn new(control: OwnedFd, decoder: Decoder) -> Self {
         Self {
             control,
             waiting: VecDeque::new(),
             asked: None,
             questions: VecDeque::new(),
             tasks: BTreeMap::new(),
+            interrupted: None,
             entrance: Entrance::default(),
-            decoder: Decoder::default(),
+            decoder,
             outgoing: Outgoing { bytes: frame::hello().to_vec(), sent: 0 },
             heard_at: Instant::now(),
+            beat_at: Instant::now(),
         }
     }
 
     fn serve(&mut self, input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> io::Result<()> {
         let mut bytes = vec![0; MAX_DATA];
+        // What came together with the token.
+        self.hear_server(&[])?;
         loop {
+            self.beat()?;
             self.outgoing.send(output)?;
+            let was_full = self.outgoing.is_full();
             let Ready { input: heard, control, come, tasks } = self.wait(input, output)?;
             if control {
                 self.hear_process_1()?;
             }
             self.send_waiting()?;
-            for (number, interest) in tasks {
-                if let Some(task) = self.tasks.get_mut(&number) {
-                    task.act(interest, number, &mut self.outgoing);
-                }
-            }
-            if come {
+            self.act(tasks, was_full);
+            if come && !self.outgoing.is_full() {
                 self.let_in()?;
             }
             if heard {
@@ -220,9 +249,41 @@ impl Bridge {
         }
     }
 
+    /// Have tasks do what they can, until enough waits for the server. Whoever did not get its turn is the first in the next
+    /// round.
+    fn act(&mut self, mut tasks: Vec<(u32, Interest)>, was_full: bool) {
+        if let Some((number, interest)) = self.interrupted.take_if(|_| !was_full) {
+            let same = tasks.iter().position(|task| *task == (number, interest));
+            let start = same.or_else(|| tasks.iter().position(|task| task.0 >= number)).unwrap_or(0);
+            tasks.rotate_left(start);
+        }
+        for (number, interest) in tasks {
+            // Those that are asked for while it is full already do not add to it.
+            if !was_full && self.outgoing.is_full() {
+                self.interrupted = Some((number, interest));
+                return;
+            }
+            if let Some(task) = self.tasks.get_mut(&number) {
+                task.act(interest, number, &mut self.outgoing);
+            }
+        }
+    }
+
+    /// Say that we are there, to both sides. Whatever else waits says as much.
+    fn beat(&mut self) -> io::Result<()> {
+        if self.beat_at + BEAT > Instant::now() {
+            return Ok(());
+        }
+        self.beat_at = Instant::now();
+        if self.outgoing.waiting() == 0 {
+            self.outgoing.frame(Kind::Beat, 0, Lane::Messages, &[]);
+        }
+        if self.waiting.is_empty() { self.tell(&ToInit::Beat, Vec::new()) } else { Ok(()) }
+    }
+
     /// Wait until something can be done.
     fn wait(&self, input: BorrowedFd<'_>, output: BorrowedFd<'_>) -> io::Result<Ready> {
-        let is_slow = self.outgoing.waiting() >= MOST_OUTGOING;
+        let is_slow = self.outgoing.is_full();
         let mut interests = Vec::new();
         let mut at_once = false;
         let mut polled = Vec::new();
@@ -244,13 +305,10 @@ impl Bridge {
         }
         // A server that we do not listen to is not silent.
         let over_at = is_heard.then(|| self.heard_at + SILENCE);
-        let left = if at_once {
-            Some(Duration::ZERO)
-        } else {
-            over_at.map(|over_at| over_at.saturating_duration_since(Instant::now()))
-        };
-        let timeout = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-        match rustix::event::poll(&mut polled, timeout.as_ref()) {
+        let until = |moment: Instant| moment.saturating_duration_since(Instant::now());
+        let next = [over_at.map(until), Some(until(self.beat_at + BEAT)), self.entrance.rest()];
+        let left = next.into_iter().flatten().min().filter(|_| !at_once).unwrap_or(Duration::ZERO);
+        match rustix::event::poll(&mut polled, Some(&timespec(left))) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -277,16 +335,19 @@ impl Bridge {
         loop {
             match wire::receive::<FromInit>(self.control.as_fd()) {
                 Ok(Some((answer, descriptors))) => {
+                    if let FromInit::Network(catch) = &answer {
+                        self.entrance.receive(catch, descriptors);
+                        self.disappoint();
+                        if matches!(catch, Catch::HandedOn) {
+                            continue;
+                        }
+                    }
                     match self.asked.take() {
                         Some(Asker::Server(number)) => {
                             let bytes = postcard::to_stdvec(&answer).map_err(io::Error::other)?;
                             self.outgoing.frame(Kind::Answer, number, Lane::Messages, &bytes);
                         }
-                        Some(Asker::Ourselves) => {
-                            self.entrance.receive(descriptors);
-                            self.disappoint();
-                        }
-                        None => {}
+                        Some(Asker::Ourselves) | None => {}
                     }
                     self.ask_next()?;
                 }
@@ -338,7 +399,7 @@ impl Bridge {
                 self.hear_of_task(frame)?;
             }
             Kind::Beat => {}
-            Kind::Answer => return Err(nonsense(Malformed)),
+            Kind::Answer | Kind::Present => return Err(nonsense(Malformed)),
         }
         Ok(())
     }
@@ -433,7 +494,7 @@ impl Bridge {
     /// A thaw has no answer, and is what a frozen process 1 waits for.
     fn ask_next(&mut self) -> io::Result<()> {
         while let Some((asker, question)) = self.questions.pop_front() {
-            let is_answered = !matches!(question, ToInit::Thaw);
+            let is_answered = !matches!(question, ToInit::Thaw | ToInit::Beat);
             self.tell(&question, Vec::new())?;
             if is_answered {
                 self.asked = Some(asker);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
@@ -21,6 +21,9 @@ use crate::weaken;
 use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, LogEnd, Terminal, ToExec};
 
 type Failure = (ExecStage, i32);
+
+/// Starting takes a millisecond. Whoever hangs for so long is ended, and the sandbox with it.
+const MOST_START_SECONDS: u32 = 30;
 
 fn failed(stage: ExecStage) -> impl Fn(rustix::io::Errno) -> Failure {
     move |error| (stage, error.raw_os_error())
@@ -37,8 +40,8 @@ pub fn supervise(request: Exec, channel: OwnedFd, streams: Vec<OwnedFd>, signals
             let told = wire::send(channel.as_fd(), &FromExec::Started, &passed);
             // The terminal is the server's now: it hangs up when the server closes it.
             let started = Started { controller: None, ..started };
-            let mut supervisor = Supervisor { request, channel: told.is_ok().then_some(channel), started, ended: None };
-            supervisor.run();
+            let channel = told.is_ok().then_some(channel);
+            Supervisor { request, channel, started, ended: None, left_dead: false }.run();
         }
     }
 }
@@ -68,8 +71,11 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
     };
     let (at, memory_kills) = (Instant::now(), memory::kills());
     let mut failure = None;
-    let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams)))
-        .map_err(|error| (ExecStage::Fork, errno_of(&error)))?;
+    // Before it is the program it is the programs' user already, and they could stop it: then we hang until it goes on.
+    syscall::end_after(MOST_START_SECONDS);
+    let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams)));
+    syscall::end_after(0);
+    let pid = pid.map_err(|error| (ExecStage::Fork, errno_of(&error)))?;
     match failure {
         None => Ok(Started { pid, at, memory_kills, orphans: tree::Orphans::of(pid), signals, controller, log }),
         Some(failure) => {
@@ -86,9 +92,22 @@ fn errno_of(error: &io::Error) -> i32 {
 /// Nothing to read, and both streams into the log.
 fn open_log(request: &Exec) -> io::Result<(Log, Vec<OwnedFd>)> {
     let (log, output) = Log::open(&request.argv)?;
-    let nothing = rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let errors = output.try_clone()?;
-    Ok((log, vec![nothing, output, errors]))
+    Ok((log, vec![open_nothing()?, output, errors]))
+}
+
+/// A program that is root in its sandbox may have put something else there, which we would wait for.
+fn open_nothing() -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let nothing = rustix::fs::open("/dev/null", flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&nothing)?;
+    let is_nothing = FileType::from_raw_mode(found.st_mode).is_char_device()
+        && (rustix::fs::major(found.st_rdev), rustix::fs::minor(found.st_rdev)) == (1, 3);
+    if !is_nothing {
+        return Err(Errno::NODEV);
+    }
+    rustix::io::ioctl_fionbio(&nothing, false)?;
+    Ok(nothing)
 }
 
 fn open_terminal(size: Terminal, account: Option<(u32, u32)>) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
@@ -125,7 +144,7 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         let stream = |index: usize| streams.get(index).or(streams.first()).ok_or((ExecStage::Terminal, libc::EBADF));
         rustix::stdio::dup2_stdin(stream(0)?).map_err(terminal)?;
         rustix::stdio::dup2_stdout(stream(1)?).map_err(terminal)?;
-        rustix::stdio::dup2_stderr(stream(2)?).map_err(terminal)?;
+        rustix::stdio::dup2_stderr(stream(if request.joined { 1 } else { 2 })?).map_err(terminal)?;
         identity::become_user(request.account).map_err(failed(ExecStage::Identity))?;
         let directory = c_string(request.work_directory.clone())?;
         rustix::process::chdir(&directory).map_err(failed(ExecStage::WorkDirectory))?;
@@ -158,8 +177,15 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
 }
 
 fn write_script(path: &[u8], contents: &[u8]) -> rustix::io::Result<()> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o644))?;
+    // Programs may have put something there that is waited for.
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)) {
+        Err(Errno::NXIO) => return Err(Errno::INVAL),
+        opened => opened?,
+    };
+    if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+        return Err(Errno::INVAL);
+    }
     let mut rest = contents;
     while !rest.is_empty() {
         rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
@@ -192,12 +218,18 @@ fn exec_in_search_path(request: &Exec, argv: &[CString], environment: &[CString]
     errno
 }
 
+/// Dead children that are collected in one go. A command whose children end as fast as they are collected must not keep its
+/// supervisor from its deadline and from the server.
+const MOST_COLLECTED: usize = 256;
+
 struct Supervisor {
     request: Exec,
     /// `None` once the server is gone and the exec may go on without it.
     channel: Option<OwnedFd>,
     started: Started,
     ended: Option<i32>,
+    /// More children may be dead than were collected.
+    left_dead: bool,
 }
 
 struct Ready {
@@ -206,7 +238,7 @@ struct Ready {
 }
 
 enum Event {
-    ChildrenChanged,
+    Ended,
     Asked(ToExec),
     Disconnected,
     DeadlinePassed,
@@ -216,12 +248,7 @@ impl Supervisor {
     fn run(&mut self) {
         let cause = loop {
             match self.wait() {
-                Event::ChildrenChanged => {
-                    self.collect();
-                    if self.ended.is_some() {
-                        break EndCause::Itself;
-                    }
-                }
+                Event::Ended => break EndCause::Itself,
                 Event::Asked(ToExec::Signal(number)) => self.signal(number),
                 Event::Asked(ToExec::Kill) => break EndCause::Asked,
                 Event::Disconnected if self.request.detached => self.channel = None,
@@ -272,7 +299,10 @@ impl Supervisor {
             let ready = self.poll(Some(&timeout));
             // Children first: a command that ended in the moment it was to be killed has ended by itself.
             if ready.signals {
-                return Event::ChildrenChanged;
+                self.collect();
+                if self.ended.is_some() {
+                    return Event::Ended;
+                }
             }
             if ready.channel
                 && let Some(channel) = &self.channel
@@ -291,9 +321,10 @@ impl Supervisor {
         polled.extend(self.channel.iter().map(|channel| PollFd::new(channel, PollFlags::IN)));
         let log = self.started.log.iter().filter_map(|log| log.pipe.as_ref());
         polled.extend(log.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-        let _ = rustix::event::poll(&mut polled, timeout);
+        let at_once = Timespec::default();
+        let _ = rustix::event::poll(&mut polled, if self.left_dead { Some(&at_once) } else { timeout });
         let mut events = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
-        let signals = events.next().unwrap_or(false);
+        let signals = events.next().unwrap_or(false) || self.left_dead;
         let channel = self.channel.is_some() && events.next().unwrap_or(false);
         drop(events);
         if let Some(log) = &mut self.started.log {
@@ -302,15 +333,24 @@ impl Supervisor {
         Ready { signals, channel }
     }
 
-    /// Collect all dead children: the command, and orphans that became ours.
+    /// Collect dead children: the command, and orphans that became ours.
     fn collect(&mut self) {
-        let mut record = [0; 128];
-        while rustix::io::read(&self.started.signals, &mut record).is_ok() {}
-        while let Ok(Some(Reaped { pid, status })) = syscall::reap_any() {
+        self.hear_signals();
+        for _ in 0..MOST_COLLECTED {
+            let Ok(Some(Reaped { pid, status })) = syscall::reap_any() else {
+                self.left_dead = false;
+                return;
+            };
             if pid == self.started.pid {
                 self.ended = Some(status);
             }
         }
+        self.left_dead = true;
+    }
+
+    /// However many have died: there is one record for all that nobody was told of, and another one is for the next round.
+    fn hear_signals(&self) {
+        let _ = rustix::io::read(&self.started.signals, &mut [0_u8; 128]);
     }
 
     fn signal(&self, number: i32) {
@@ -327,9 +367,9 @@ impl Supervisor {
                 Ok(Some(_)) => {}
                 Err(_) => return,
                 Ok(None) => {
+                    self.left_dead = false;
                     self.poll(None);
-                    let mut record = [0; 128];
-                    while rustix::io::read(&self.started.signals, &mut record).is_ok() {}
+                    self.hear_signals();
                 }
             }
         }

@@ -8,16 +8,18 @@ mod archive;
 mod listing;
 mod write;
 
+use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use crate::identity;
 use crate::syscall;
 use crate::wire::{self, FileFailure, FileOperation, FromFile, Kind, Stat};
+use crate::{identity, kept};
 
 /// Do one operation, in a process of its own, and answer on its channel.
 pub fn work(operation: FileOperation, channel: OwnedFd, pipe: Option<OwnedFd>) {
@@ -76,6 +78,20 @@ fn serve(operation: FileOperation, channel: &OwnedFd, pipe: Option<OwnedFd>) -> 
             archive::pack(&path, pipe()?, || answer(FromFile::Done))?;
             answer(FromFile::Done)
         }
+        FileOperation::PackTrees { places } => {
+            let mut output = io::BufWriter::with_capacity(256 << 10, File::from(pipe()?));
+            answer(FromFile::Done)?;
+            kept::archive::pack(&paths(places), &kept::in_memory()?, &mut output)?;
+            output.into_inner().map_err(io::IntoInnerError::into_error)?;
+            answer(FromFile::Done)
+        }
+        FileOperation::ReplaceTrees { places } => {
+            kept::archive::clear(&paths(places))?;
+            answer(FromFile::Done)?;
+            kept::archive::unpack(&mut io::BufReader::with_capacity(256 << 10, File::from(pipe()?)))?;
+            write::await_commit(channel)?;
+            answer(FromFile::Done)
+        }
         FileOperation::Unpack { path } => {
             archive::unpack(&path, pipe()?, || answer(FromFile::Done))?;
             write::await_commit(channel)?;
@@ -108,6 +124,10 @@ impl From<rustix::io::Errno> for FileFailure {
     fn from(error: rustix::io::Errno) -> Self {
         Self::System(error.raw_os_error())
     }
+}
+
+fn paths(places: Vec<Vec<u8>>) -> Vec<PathBuf> {
+    places.into_iter().map(|place| PathBuf::from(OsString::from_vec(place))).collect()
 }
 
 fn as_path(bytes: &[u8]) -> &Path {

@@ -1,19 +1,16 @@
 //! Who may speak to a process 1 whose socket everybody inside can reach: whoever is its user and knows the token.
 //!
 //! Programs of the sandbox are usually another user, and are turned away at once. Where they are the same one, they do not
-//! know the token: it came with the environment of process 1 and of the bridges, whose memory is closed to them.
+//! know the token: only its digest is in here, and bridges hear it from the server and forget it.
 
-use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::syscall;
-use crate::wire::{self, ToInit};
+use sha2::{Digest, Sha256};
 
-/// Of the environment of process 1 and of bridges.
-const TOKEN: &CStr = c"SANDPEN_TOKEN";
+use crate::wire::{self, ToInit};
 
 /// An abstract name: it needs no place in the tree, and is there as long as process 1 is.
 const NAME: &[u8] = b"sandpen";
@@ -23,13 +20,36 @@ const MOST_WAITING: usize = 16;
 
 #[derive(Debug)]
 pub struct Gate {
-    token: String,
+    digest: TokenDigest,
     waiting: Vec<OwnedFd>,
 }
 
+/// All that process 1 knows of the token.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenDigest([u8; 32]);
+
+impl TokenDigest {
+    /// In hexadecimal. `None` for what is no digest.
+    pub fn read(text: &str) -> Option<Self> {
+        let mut bytes = [0; 32];
+        if text.len() != 2 * bytes.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
+    /// Digests need no comparison in constant time: what is learnt of one helps nobody to a token.
+    fn is_of(&self, token: &str) -> bool {
+        Sha256::digest(token.as_bytes())[..] == self.0
+    }
+}
+
 impl Gate {
-    pub fn new(token: String) -> Self {
-        Self { token, waiting: Vec::new() }
+    pub fn new(digest: TokenDigest) -> Self {
+        Self { digest, waiting: Vec::new() }
     }
 
     pub fn waiting(&self) -> &[OwnedFd] {
@@ -53,8 +73,12 @@ impl Gate {
     pub fn hear(&mut self, index: usize) -> Option<OwnedFd> {
         let connection = self.waiting.remove(index);
         match wire::receive_at_once(connection.as_fd()) {
-            Ok(Some((ToInit::Present { token }, _))) if is_same(token.as_bytes(), self.token.as_bytes()) => {
-                Some(connection)
+            Ok(Some((ToInit::Present { token }, _))) => {
+                let is_let_in = self.digest.is_of(&token);
+                // Every helper is a copy of us, and none needs to know it.
+                wipe(token.into_bytes());
+                wire::forget_last();
+                is_let_in.then_some(connection)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.waiting.insert(index, connection);
@@ -65,15 +89,10 @@ impl Gate {
     }
 }
 
-/// The token that the daemon gave us. It can be had once.
-pub fn take_token() -> io::Result<String> {
-    let token = syscall::take_variable(TOKEN).and_then(|token| token.into_string().ok());
-    token.filter(|token| !token.is_empty()).ok_or_else(|| io::Error::other("there is no token"))
-}
-
-/// In a time that does not depend on where they differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
+/// The compiler would leave out what nobody looks at afterwards.
+fn wipe(mut bytes: Vec<u8>) {
+    bytes.fill(0);
+    std::hint::black_box(&bytes);
 }
 
 /// The socket of process 1, not listening yet.
@@ -102,13 +121,20 @@ fn address() -> io::Result<SocketAddrUnix> {
 mod tests {
     use super::*;
 
+    /// Of the word `token`.
+    const DIGEST: &str = "3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0";
+
+    fn digest() -> TokenDigest {
+        TokenDigest::read(DIGEST).unwrap()
+    }
+
     fn pair() -> (OwnedFd, OwnedFd) {
         rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
     }
 
     #[test]
     fn one_who_is_silent_is_not_waited_for() {
-        let mut gate = Gate::new("token".into());
+        let mut gate = Gate::new(digest());
         let (theirs, ours) = pair();
         gate.receive(ours);
         assert!(gate.hear(0).is_none());
@@ -120,7 +146,7 @@ mod tests {
 
     #[test]
     fn one_who_says_something_else_is_gone() {
-        let mut gate = Gate::new("token".into());
+        let mut gate = Gate::new(digest());
         let (theirs, ours) = pair();
         gate.receive(ours);
         wire::send(theirs.as_fd(), &ToInit::Present { token: "guess".into() }, &[]).unwrap();
@@ -130,9 +156,12 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_is_the_same() {
-        assert!(is_same(b"token", b"token"));
-        for other in [&b"tokeN"[..], b"Token", b"toke", b"token0", b""] {
-            assert!(!is_same(b"token", other), "{other:?}");
+        assert!(digest().is_of("token"));
+        for other in ["tokeN", "Token", "toke", "token0", "", DIGEST] {
+            assert!(!digest().is_of(other), "{other:?}");
+        }
+        for text in ["", "3c", &DIGEST[1..], &DIGEST.replace('c', "x"), &format!("+{}", &DIGEST[1..])] {
+            assert!(TokenDigest::read(text).is_none(), "{text:?}");
         }
     }
 }

@@ -7,37 +7,47 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
-use crate::gate::{self, Gate};
+use crate::bridge::first;
+use crate::filter;
+use crate::gate::{self, Gate, TokenDigest};
 use crate::identity::{self, Role};
-use crate::serve::{self, Around, Mode as Life, Tenure};
-use crate::{log, network, syscall, wire};
+use crate::kept::{self, Beginning};
+use crate::messages::{KEPT_DIRECTORY, KeptExit, PROGRAM_DIRECTORY};
+use crate::network::Network;
+use crate::serve::{self, Around, End, Mode as Life, Tenure};
+use crate::{log, syscall, wire};
 
 /// To start programs as their user and to end them.
 const KEPT: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
+/// The embedded engine's policy, as a filter that leaves old programs to [`filter`].
+const POLICY: &[u8] = include_bytes!(env!("SANDPEN_POLICY"));
+
 /// The highest capability number that any kernel so far could have; unknown ones are skipped.
 const MOST_CAPABILITIES: u32 = 63;
 
-/// As the daemon tells them: the user and the group of programs; `ephemeral` or `persistent`; the milliseconds after which
-/// one that nobody uses ends; how many files a program may have open; the port to which all connections go, or 0 where there
-/// is no network; then the places that are the programs' own.
+/// As the daemon tells them: the user and the group of programs; `ephemeral`, `persistent`, or `kept` for one that is
+/// persistent and keeps its files through a stop; the milliseconds after which one that nobody uses ends; how many files a
+/// program may have open; the port to which all connections go, or 0 where there is no network; the digest of the token that
+/// lets bridges in; then the places that are the programs' own.
 struct Settings {
     user: u32,
     group: u32,
     life: Life,
+    keeps_files: bool,
     open_files: u64,
     network_port: u16,
     places: Vec<PathBuf>,
-    token: String,
+    token: TokenDigest,
 }
 
 /// A step, and what was wrong with it.
@@ -47,18 +57,30 @@ fn at<E: Display>(step: &'static str) -> impl Fn(E) -> Failure {
     move |error| (step, error.to_string())
 }
 
-pub fn main(arguments: impl Iterator<Item = String>) -> i32 {
+/// What the streams are for that the daemon has started us with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Streams {
+    Nothing,
+    /// Whoever had us made is at their other ends.
+    Bridge,
+}
+
+pub fn main(streams: Streams, arguments: impl Iterator<Item = String>) -> i32 {
     // Before anything that somebody else could look at.
     let closed = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(at("memory"));
-    let ended = closed.and_then(|()| Settings::read(arguments)).and_then(serve);
+    let ended = closed.and_then(|()| Settings::read(arguments)).and_then(|settings| serve(settings, streams));
     match ended {
-        Ok(()) => 0,
+        Ok(code) => code,
         Err((step, error)) => {
-            // Nobody may be there to read it.
-            let _ = writeln!(std::io::stderr(), "sandpen: {step}: {error}");
+            complain(step, &error);
             3
         }
     }
+}
+
+/// Nobody may be there to read it.
+fn complain(step: &str, error: &str) {
+    let _ = writeln!(std::io::stderr(), "sandpen: {step}: {error}");
 }
 
 impl Settings {
@@ -69,43 +91,115 @@ impl Settings {
         let id = |text: String| text.parse::<u32>().map_err(at("settings"));
         let (user, group) = (id(next()?)?, id(next()?)?);
         identity::somebody(user, group).map_err(at("settings"))?;
-        let tenure = match next()?.as_str() {
-            "ephemeral" => Tenure::WithFirst,
-            "persistent" => Tenure::Own,
+        let (tenure, keeps_files) = match next()?.as_str() {
+            "ephemeral" => (Tenure::WithFirst, false),
+            "persistent" => (Tenure::Own, false),
+            "kept" => (Tenure::Own, true),
             other => return Err(("settings", format!("{other:?} is no way to live"))),
         };
         let idle = Duration::from_millis(number(next()?)?);
         let open_files = number(next()?)?;
         let network_port = next()?.parse().map_err(at("settings"))?;
-        let token = gate::take_token().map_err(at("token"))?;
+        let token = TokenDigest::read(&next()?).ok_or(("settings", "there is no digest of a token".to_owned()))?;
         let life = Life::Listening { idle, tenure };
-        Ok(Self { user, group, life, open_files, network_port, places: arguments.map(PathBuf::from).collect(), token })
+        let places = arguments.map(PathBuf::from).collect();
+        Ok(Self { user, group, life, keeps_files, open_files, network_port, places, token })
     }
 }
 
-fn serve(settings: Settings) -> Result<(), Failure> {
+/// Our exit code, in the end.
+fn serve(settings: Settings, streams: Streams) -> Result<i32, Failure> {
     if rustix::process::getpid() != rustix::process::Pid::INIT {
         // What has another process 1 would not end with us.
         return Err(("process", "it is not the first of its namespace".to_owned()));
     }
+    // Whoever had us made has looked too, but Podman does not show a link that leads nowhere.
+    if !std::fs::symlink_metadata(PROGRAM_DIRECTORY).map_err(at("program"))?.is_dir() {
+        return Err(("program", "the image has something of its own where it is".to_owned()));
+    }
     syscall::close_on_exec_from(wire::INIT_CHANNEL).map_err(at("descriptors"))?;
-    for place in &settings.places {
+    for place in settings.places.iter().filter(|place| !leads_away(place)) {
+        let has_another = settings.places.iter().any(|other| other != place && other.starts_with(place));
+        if has_another {
+            open_the_way(place).map_err(|error| ("place", format!("{}: {error}", place.display())))?;
+        }
         give(place, settings.user, settings.group)
             .map_err(|error| ("place", format!("{}: {error}", place.display())))?;
     }
+    if settings.keeps_files {
+        keep(KEPT_DIRECTORY, 0o700).map_err(at("files"))?;
+    }
+    keep("/run", 0o755).map_err(at("run"))?;
     log::prepare().map_err(at("logs"))?;
+    keep("/run/log", 0o700).map_err(at("logs"))?;
     let socket = gate::bound().map_err(at("socket"))?;
     let network = match settings.network_port {
-        0 => None,
-        port => Some(network::open(port).map_err(|(step, error)| ("network", format!("{step}: {error}")))?),
+        0 => Network::None,
+        // One that the kernel does not take is told to whoever asks for it; there is no way out without it either.
+        port => Network::open(port),
     };
     let scratch = scratch(&settings.places);
-    lower_limits(settings.open_files).map_err(at("limits"))?;
     rustix::thread::set_thread_groups(&[]).map_err(at("groups"))?;
     drop_rights().map_err(at("capabilities"))?;
+    filter::restrict().map_err(at("system-calls"))?;
+    syscall::install_seccomp(POLICY).map_err(at("system-calls"))?;
     identity::settle(settings.user, settings.group, Role::Guest).map_err(at("identity"))?;
-    serve::serve(socket, settings.life, scratch, Around { gate: Some(Gate::new(settings.token)), network })
-        .map_err(at("serve"))
+    let mut resumed_at = None;
+    if settings.keeps_files {
+        // A stop that comes meanwhile waits until there is somebody to hear it.
+        syscall::signal_descriptor(&[libc::SIGTERM]).map_err(at("signals"))?;
+        match kept::bring_back(Path::new(KEPT_DIRECTORY)) {
+            Ok(Beginning::First) => {}
+            Ok(Beginning::Continued) => resumed_at = Some(Instant::now()),
+            Ok(Beginning::Lost) => {
+                complain("files", "it was ended before it could keep them");
+                return Ok(KeptExit::LOST);
+            }
+            Err(error) => {
+                complain("files", &format!("those that were kept cannot be brought back: {error}"));
+                return Ok(KeptExit::NOT_BROUGHT_BACK);
+            }
+        }
+    }
+    let bridge = match streams {
+        Streams::Nothing => None,
+        Streams::Bridge => Some(first::start().map_err(at("bridge"))?),
+    };
+    // Not before: a bridge holds descriptors of every command and connection.
+    lower_limits(settings.open_files).map_err(at("limits"))?;
+    let around = Around { gate: Some(Gate::new(settings.token)), network, resumed_at, bridge };
+    let end = serve::serve(socket, settings.life, scratch, around).map_err(at("serve"))?;
+    Ok(match (settings.keeps_files, end) {
+        (false, End::Over | End::Stopped) => 0,
+        (true, End::Over) => KeptExit::ENDED,
+        (true, End::Stopped) => match kept::keep(Path::new(KEPT_DIRECTORY), &settings.places) {
+            Ok(()) => KeptExit::STOPPED,
+            Err(error) => {
+                complain("files", &format!("they cannot be kept: {error}"));
+                KeptExit::NOT_KEPT
+            }
+        },
+    })
+}
+
+/// Whether an image has a link there, to what is ours or the kernel's.
+fn leads_away(place: &Path) -> bool {
+    let taken = ["/proc", "/sys", "/dev", "/run", PROGRAM_DIRECTORY, KEPT_DIRECTORY];
+    place.canonicalize().is_ok_and(|real| real != place && taken.iter().any(|taken| real.starts_with(taken)))
+}
+
+/// Have a directory that is nobody else's be one that we get through, to places that are mounted below. Runtimes give a mount
+/// the mode of the directory beneath, and its owner can be the programs' user already.
+fn open_the_way(place: &Path) -> std::io::Result<()> {
+    const SEARCH: u32 = 0o011;
+    let Ok(found) = std::fs::metadata(place) else { return Ok(()) };
+    let mode = found.mode() & 0o7777;
+    if mode & SEARCH != SEARCH {
+        // Only whoever owns it may do so, and we may take it.
+        std::os::unix::fs::chown(place, Some(rustix::process::geteuid().as_raw()), None)?;
+        std::fs::set_permissions(place, std::fs::Permissions::from_mode(mode | SEARCH))?;
+    }
+    Ok(())
 }
 
 /// Have a directory belong to programs; its contents stay whose they are.
@@ -120,12 +214,27 @@ fn give(place: &Path, user: u32, group: u32) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Have a directory to ourselves, as the daemon was asked for it. An image that asks for a volume where it has a link to there
+/// has another one mounted over it, to which everybody could write.
+fn keep(place: &str, mode: u32) -> std::io::Result<()> {
+    let found = std::fs::symlink_metadata(place)?;
+    if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(std::io::Error::other(format!("{place} is somebody else's")));
+    }
+    if found.mode() & 0o7777 & !mode != 0 {
+        std::fs::set_permissions(place, std::fs::Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
 /// The file systems in memory (by the number that `statfs` has for them) that programs write to, each once. How full others are is not the sandbox's doing.
 fn scratch(places: &[PathBuf]) -> Vec<OwnedFd> {
     let mut seen = Vec::new();
     let mut found = Vec::new();
     for place in places {
-        let Ok(directory) = rustix::fs::open(place, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else { continue };
+        let open = |flags: OFlags| rustix::fs::open(place, flags | OFlags::CLOEXEC, Mode::empty());
+        // One that an image keeps from others can be looked at and not into.
+        let Ok(directory) = open(OFlags::RDONLY).or_else(|_| open(OFlags::PATH)) else { continue };
         let Ok(stat) = rustix::fs::fstat(&directory) else { continue };
         let is_memory = rustix::fs::fstatfs(&directory).is_ok_and(|system| system.f_type == 0x0102_1994);
         if is_memory && !seen.contains(&stat.st_dev) {

@@ -27,7 +27,7 @@ const NOTHING: CapabilitySets = CapabilitySets {
 /// Give up what was only needed to get here through exec, and close our memory to everybody inside.
 pub fn settle(user: u32, group: u32, role: Role) -> rustix::io::Result<()> {
     PROGRAMS.get_or_init(|| (user, group, role));
-    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    close_memory()?;
     match role {
         Role::Guest => {
             clear_ambient()?;
@@ -61,6 +61,7 @@ pub fn become_user(account: Option<(u32, u32)>) -> rustix::io::Result<()> {
     let (user, group) = ids(account)?;
     rustix::thread::set_thread_res_gid(group, group, group)?;
     rustix::thread::set_thread_res_uid(user, user, user)?;
+    close_memory()?;
     let became = [rustix::process::getuid(), rustix::process::geteuid()] == [user; 2]
         && [rustix::process::getgid(), rustix::process::getegid()] == [group; 2];
     if !became {
@@ -77,9 +78,17 @@ pub fn become_user(account: Option<(u32, u32)>) -> rustix::io::Result<()> {
 pub fn as_user<T>(account: Option<(u32, u32)>, work: impl FnOnce() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     let own = rustix::process::geteuid();
     rustix::thread::set_thread_res_uid(None, ids(account)?.0, None)?;
+    close_memory()?;
     let result = work();
     rustix::thread::set_thread_res_uid(None, own, None)?;
+    close_memory()?;
     result
+}
+
+/// A change of user opens it where the host lets such processes be dumped (`fs.suid_dumpable`), and until its exec a command
+/// has the memory of its supervisor. The exec opens the program's own.
+fn close_memory() -> rustix::io::Result<()> {
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
 
 /// Without a word nobody becomes anybody, and a guest never anybody else.

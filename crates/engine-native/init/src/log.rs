@@ -4,9 +4,9 @@
 //! command was and how it ended.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -20,6 +20,11 @@ const RING_BYTES: u64 = 1 << 20;
 const RING_START: u64 = 8;
 /// Older ones make room.
 const MOST_LOGS: usize = 32;
+/// A command with all its arguments: more than one message can hold never came here.
+const MOST_ENTRY_BYTES: u64 = wire::MAX_MESSAGE as u64;
+/// Pieces that are taken in one go, as much as a pipe can hold. A command that writes as fast as we read must not keep its
+/// supervisor from its deadline.
+const MOST_PIECES: usize = 16;
 
 /// Make the place for logs, where nobody else has.
 pub fn prepare() -> io::Result<()> {
@@ -52,10 +57,12 @@ impl Log {
         Ok((log, end))
     }
 
-    /// Take what has come. What cannot be kept, because the disk is full, is lost: the command must not stop for it.
+    /// Take what has come, and leave what comes meanwhile. What cannot be kept, because the disk is full, is lost: the command
+    /// must not stop for it.
     pub fn take(&mut self) {
         let mut bytes = [0; 64 << 10];
-        while let Some(pipe) = &self.pipe {
+        for _ in 0..MOST_PIECES {
+            let Some(pipe) = &self.pipe else { return };
             match rustix::io::read(pipe, &mut bytes) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => drop(self.append(&bytes[..count])),
@@ -112,7 +119,7 @@ pub fn send_all(channel: &OwnedFd) -> io::Result<()> {
     for path in descriptions()? {
         // One that makes room for another at this moment is left out.
         let Ok(mut entry) = read_entry(&path) else { continue };
-        let Ok(ring) = File::open(path.with_extension("ring")) else { continue };
+        let Ok(ring) = open_own(&path.with_extension("ring"), RING_START + RING_BYTES) else { continue };
         let mut total = [0; 8];
         // A command that has not written anything yet has an empty ring.
         entry.total = ring.read_exact_at(&mut total, 0).map_or(0, |()| u64::from_ne_bytes(total));
@@ -133,5 +140,18 @@ pub fn send_all(channel: &OwnedFd) -> io::Result<()> {
 }
 
 fn read_entry(path: &Path) -> io::Result<LogEntry> {
-    postcard::from_bytes(&fs::read(path)?).map_err(io::Error::other)
+    let mut bytes = Vec::new();
+    open_own(path, MOST_ENTRY_BYTES)?.take(MOST_ENTRY_BYTES).read_to_end(&mut bytes)?;
+    postcard::from_bytes(&bytes).map_err(io::Error::other)
+}
+
+/// A program that is root in its sandbox may have put something else there: what leads elsewhere, what is waited for, or
+/// what is too large.
+fn open_own(path: &Path, most: u64) -> io::Result<File> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > most {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(file)
 }

@@ -14,11 +14,13 @@ mod bridge;
 mod crash;
 mod exec;
 mod files;
+mod filter;
 #[path = "../../../agent/src/frame.rs"]
 mod frame;
 mod gate;
 mod hosted;
 mod identity;
+mod kept;
 mod log;
 mod memory;
 #[path = "../../../agent/src/messages.rs"]
@@ -26,6 +28,9 @@ mod messages;
 mod network;
 mod probe;
 mod serve;
+mod signs;
+#[path = "../../../agent/src/stream.rs"]
+mod stream;
 #[path = "../../src/syscall.rs"]
 mod syscall;
 mod tree;
@@ -39,7 +44,8 @@ use std::time::Duration;
 fn main() {
     let mut arguments = std::env::args().skip(1).peekable();
     let code = match arguments.peek().map(String::as_str) {
-        Some("hosted") => hosted::main(arguments.skip(1)),
+        Some("hosted") => hosted::main(hosted::Streams::Nothing, arguments.skip(1)),
+        Some("hosted-with-bridge") => hosted::main(hosted::Streams::Bridge, arguments.skip(1)),
         Some("bridge") => bridge::main(),
         Some("probe") => probe::main(),
         Some(_) | None => embedded(arguments),

@@ -6,11 +6,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::net::SocketFlags;
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use crate::files;
 use crate::gate::Gate;
-use crate::network::Caught;
+use crate::network::Network;
+use crate::signs::{Heard, Signs};
 use crate::syscall;
 use crate::wire::{self, FromInit, ToInit, Work};
 use crate::worker::Worker;
@@ -45,7 +48,11 @@ pub struct Around {
     /// Asks those who connect who they are.
     pub gate: Option<Gate>,
     /// For whoever serves the sandbox's network.
-    pub network: Option<Caught>,
+    pub network: Network,
+    /// When it went on with the files of an earlier one. That is a use, although no command has run yet.
+    pub resumed_at: Option<Instant>,
+    /// Of one who comes as all others do, and is there from the start.
+    pub bridge: Option<OwnedFd>,
 }
 
 /// How long a freeze waits for what is about to end: helpers end a moment after their work was answered.
@@ -65,8 +72,10 @@ struct Init {
     signals: OwnedFd,
     listener: Option<OwnedFd>,
     gate: Option<Gate>,
-    network: Option<Caught>,
+    network: Network,
     connections: Vec<OwnedFd>,
+    /// Of those behind the gate, which are bridges.
+    signs: Signs,
     /// The connection that came first.
     first: Option<RawFd>,
     /// Workers that have work.
@@ -84,20 +93,37 @@ struct Init {
     scratch: Vec<OwnedFd>,
     /// Inodes of the writable layer when we started.
     first_inodes: u64,
+    /// More children may be dead than were collected.
+    left_dead: bool,
 }
 
-pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, around: Around) -> io::Result<()> {
+/// Dead children that are collected in one go: whoever has something to say is heard, however fast programs end.
+const MOST_COLLECTED: usize = 256;
+
+/// Why process 1 has nothing more to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its time is over, or nobody is there for whom it was.
+    Over,
+    /// The daemon that started it wants it to stop.
+    Stopped,
+}
+
+pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, around: Around) -> io::Result<End> {
+    // Only a daemon has something to say by a signal, and others may not send one.
+    let signals: &[i32] = if around.gate.is_some() { &[libc::SIGCHLD, libc::SIGTERM] } else { &[libc::SIGCHLD] };
     let mut init = Init {
         mode,
-        signals: syscall::signal_descriptor(&[libc::SIGCHLD])?,
+        signals: syscall::signal_descriptor(signals)?,
         listener: None,
         gate: around.gate,
         network: around.network,
         connections: Vec::new(),
+        signs: Signs::default(),
         first: None,
         children: HashSet::new(),
         commands: HashSet::new(),
-        command_ended: None,
+        command_ended: around.resumed_at,
         worker: None,
         worker_due: Instant::now(),
         deadline: None,
@@ -105,6 +131,7 @@ pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, around: Around
         freeze: None,
         first_inodes: files::used(&scratch).inodes,
         scratch,
+        left_dead: false,
     };
     match mode {
         Mode::Attached => {
@@ -115,13 +142,16 @@ pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, around: Around
             // Listening from here makes us the peer that a client sees when it asks who is on the other side.
             rustix::net::listen(&channel, 64)?;
             init.listener = Some(channel);
+            if let Some(bridge) = around.bridge {
+                init.receive(bridge);
+            }
         }
     }
     loop {
         init.keep_a_worker();
-        let Some(ready) = init.wait()? else { return Ok(()) };
-        if ready.signals {
-            init.collect_dead()?;
+        let Some(ready) = init.wait()? else { return Ok(End::Over) };
+        if ready.signals && init.hear_signals()? == Some(End::Stopped) {
+            return Ok(End::Stopped);
         }
         init.answer_freeze();
         for index in ready.waiting.into_iter().rev() {
@@ -135,21 +165,14 @@ pub fn serve(channel: OwnedFd, mode: Mode, scratch: Vec<OwnedFd>, around: Around
         }
         // From the back, so that removing one does not move those still to be looked at.
         for index in ready.connections.into_iter().rev() {
-            if !init.hear(index) {
-                let connection = init.connections.swap_remove(index);
-                if init.freeze.is_some_and(|freeze| freeze.by == connection.as_raw_fd()) {
-                    init.freeze = None;
-                }
-                let is_last = match init.mode {
-                    Mode::Attached | Mode::Listening { tenure: Tenure::OnTrial, .. } => true,
-                    Mode::Listening { tenure: Tenure::WithFirst, .. } => init.first == Some(connection.as_raw_fd()),
-                    Mode::Listening { tenure: Tenure::Own, .. } => false,
-                };
-                if is_last {
-                    return Ok(());
-                }
-                drop(connection);
-                init.touch();
+            if !init.hear(index) && init.part_with(index) {
+                return Ok(End::Over);
+            }
+        }
+        // After they were heard: all of us may have been stopped for a while.
+        while let Some(index) = init.silent() {
+            if init.part_with(index) {
+                return Ok(End::Over);
             }
         }
     }
@@ -172,7 +195,9 @@ impl Init {
         }
         let worker_due = self.worker.is_none().then_some(self.worker_due);
         let refused_at = self.freeze.and_then(|freeze| freeze.refused_at);
-        let timeout = [end, worker_due, refused_at].into_iter().flatten().min().map(|next| {
+        let sign_due = self.signs.due(self.heard());
+        let at_once = self.left_dead.then_some(now);
+        let timeout = [end, worker_due, refused_at, sign_due, at_once].into_iter().flatten().min().map(|next| {
             let left = next.saturating_duration_since(now);
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
@@ -188,11 +213,11 @@ impl Init {
         polled.extend(waiting.iter().map(|connection| PollFd::new(connection, accepted)));
         polled.extend(self.connections.iter().map(|connection| PollFd::new(connection, heard(connection))));
         match rustix::event::poll(&mut polled, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let mut events = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
-        let signals = events.next().unwrap_or(false);
+        let signals = events.next().unwrap_or(false) || self.left_dead;
         let listener = self.listener.is_some() && events.next().unwrap_or(false);
         let waiting = events.by_ref().take(waiting.len()).enumerate();
         let waiting = waiting.filter_map(|(index, ready)| ready.then_some(index)).collect();
@@ -214,33 +239,69 @@ impl Init {
         self.unused_since = Instant::now();
     }
 
-    fn collect_dead(&mut self) -> io::Result<()> {
+    /// Collect the dead, and hear whether we are to stop.
+    fn hear_signals(&mut self) -> io::Result<Option<End>> {
         let mut record = [0; 128];
-        while rustix::io::read(&self.signals, &mut record).is_ok() {}
-        loop {
-            match syscall::reap_any() {
-                Ok(Some(reaped)) => {
-                    if self.worker.as_ref().is_some_and(|worker| worker.pid == reaped.pid) {
-                        self.worker = None;
-                    }
-                    if self.children.remove(&reaped.pid) {
-                        self.touch();
-                    }
-                    if self.commands.remove(&reaped.pid) {
-                        self.command_ended = Some(Instant::now());
-                    }
-                }
-                Ok(None) => return Ok(()),
-                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => return Ok(()),
-                Err(error) => return Err(error),
+        let mut end = None;
+        // One record for each of the two; one that comes meanwhile is for the next round.
+        for _ in 0..2 {
+            if rustix::io::read(&self.signals, &mut record).is_err() {
+                break;
+            }
+            // A record begins with the number of the signal.
+            if i32::from_ne_bytes([record[0], record[1], record[2], record[3]]) == libc::SIGTERM {
+                end = Some(End::Stopped);
             }
         }
+        self.left_dead = false;
+        for _ in 0..MOST_COLLECTED {
+            match rustix::process::wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) => self.collect(pid, status)?,
+                Ok(None) | Err(Errno::CHILD) => return Ok(end),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.left_dead = true;
+        Ok(end)
+    }
+
+    /// Programs may be the same user as our helpers, and can then signal them. One that sees to a
+    /// command, or stands by and may have been given one meanwhile, takes the sandbox with it: nobody could end that command
+    /// and what it started any more.
+    fn collect(&mut self, pid: Pid, status: WaitStatus) -> io::Result<()> {
+        let number = pid.as_raw_pid();
+        let stood_by = self.worker.as_ref().is_some_and(|worker| worker.pid == number);
+        if status.stopped() {
+            if stood_by || self.children.contains(&number) {
+                // It may have been continued and have ended meanwhile.
+                let _ = rustix::process::kill_process(pid, Signal::KILL);
+            }
+            return Ok(());
+        }
+        if stood_by {
+            self.worker = None;
+        }
+        if self.children.remove(&number) {
+            self.touch();
+        }
+        let saw_to_command = self.commands.remove(&number);
+        if saw_to_command {
+            self.command_ended = Some(Instant::now());
+        }
+        if status.signaled() && (stood_by || saw_to_command) {
+            return Err(io::Error::other("the supervisor of a command was killed"));
+        }
+        Ok(())
     }
 
     fn accept(&mut self) {
         let Some(listener) = &self.listener else { return };
         // A client that is gone again, or no room for it: neither may end the sandbox.
         let Ok(connection) = rustix::net::accept_with(listener, SocketFlags::CLOEXEC) else { return };
+        self.receive(connection);
+    }
+
+    fn receive(&mut self, connection: OwnedFd) {
         match &mut self.gate {
             Some(gate) => gate.receive(connection),
             None => self.welcome(connection),
@@ -250,18 +311,56 @@ impl Init {
     fn welcome(&mut self, connection: OwnedFd) {
         if wire::send(connection.as_fd(), &FromInit::Ready, &[]).is_ok() {
             self.first.get_or_insert(connection.as_raw_fd());
+            if self.gate.is_some() {
+                self.signs.saw(connection.as_raw_fd());
+            }
             self.connections.push(connection);
             self.touch();
         }
+    }
+
+    fn heard(&self) -> Heard {
+        self.freeze.map_or(Heard::All, |freeze| Heard::Only(freeze.by))
+    }
+
+    /// Whoever has not been heard for too long. While we are frozen that can be only the one who has asked for it: without it
+    /// we would be frozen for ever.
+    fn silent(&self) -> Option<usize> {
+        let silent = self.signs.missed(self.heard())?;
+        self.connections.iter().position(|connection| connection.as_raw_fd() == silent)
+    }
+
+    /// A connection is over; whether we are too.
+    fn part_with(&mut self, index: usize) -> bool {
+        let connection = self.connections.swap_remove(index);
+        let descriptor = connection.as_raw_fd();
+        self.network.left(descriptor, &self.connections);
+        self.signs.forget(descriptor);
+        if self.freeze.is_some_and(|freeze| freeze.by == descriptor) {
+            self.thaw();
+        }
+        drop(connection);
+        self.touch();
+        match self.mode {
+            Mode::Attached | Mode::Listening { tenure: Tenure::OnTrial, .. } => true,
+            Mode::Listening { tenure: Tenure::WithFirst, .. } => self.first == Some(descriptor),
+            Mode::Listening { tenure: Tenure::Own, .. } => false,
+        }
+    }
+
+    fn thaw(&mut self) {
+        self.freeze = None;
+        self.signs.saw_all();
     }
 
     /// Serve one message; `false` when the connection is over.
     fn hear(&mut self, index: usize) -> bool {
         let connection = self.connections[index].as_fd();
         let Ok(Some((message, descriptors))) = wire::receive::<ToInit>(connection) else { return false };
+        self.signs.saw_again(connection.as_raw_fd());
         let answer = match message {
-            // Only whoever froze us is heard, and has no work meanwhile.
-            ToInit::Work(_) if self.freeze.is_some() => return true,
+            // Only whoever froze us is heard, and has no other work meanwhile.
+            ToInit::Work(Work::Exec(_) | Work::Logs) if self.freeze.is_some() => return true,
             ToInit::Work(work) => {
                 self.give(&work, &descriptors);
                 return true;
@@ -288,19 +387,17 @@ impl Init {
                 return true;
             }
             ToInit::Thaw => {
-                self.freeze = None;
+                self.thaw();
                 return true;
             }
+            ToInit::Beat => return true,
             ToInit::Stay => {
                 if let Mode::Listening { idle, .. } = self.mode {
                     self.mode = Mode::Listening { idle, tenure: Tenure::Own };
                 }
                 FromInit::Staying
             }
-            ToInit::Network => {
-                let sockets = self.network.iter().flat_map(|caught| [caught.streams.as_fd(), caught.names.as_fd()]);
-                return wire::send(connection, &FromInit::Caught, &sockets.collect::<Vec<_>>()).is_ok();
-            }
+            ToInit::Network => return self.network.ask(connection),
             ToInit::Present { .. } => FromInit::Ready,
         };
         wire::send(self.connections[index].as_fd(), &answer, &[]).is_ok()
@@ -332,15 +429,18 @@ impl Init {
 
     /// When there is no room for another child, dropping the work's channel tells its caller.
     fn give(&mut self, work: &Work, descriptors: &[OwnedFd]) {
-        if let Ok(worker) = self.worker.take().map_or_else(Worker::new, Ok) {
+        let hand = |worker: Worker| {
             let pid = worker.pid;
-            if worker.give(work, descriptors).is_ok() {
-                self.children.insert(pid);
-                if matches!(work, Work::Exec(_)) {
-                    self.commands.insert(pid);
-                }
-                self.touch();
+            worker.give(work, descriptors).ok().map(|()| pid)
+        };
+        // The one that stood by may have been killed meanwhile.
+        let taken = self.worker.take().and_then(hand).or_else(|| Worker::new().ok().and_then(hand));
+        if let Some(pid) = taken {
+            self.children.insert(pid);
+            if matches!(work, Work::Exec(_)) {
+                self.commands.insert(pid);
             }
+            self.touch();
         }
         self.worker_due = Instant::now() + WORK_FIRST;
     }

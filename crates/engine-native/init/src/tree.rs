@@ -15,8 +15,15 @@ use rustix::process::{Pid, Signal};
 
 use crate::syscall;
 
-/// Long enough for a full process table on a busy machine; the server ends the whole sandbox after that.
-const PATIENCE: Duration = Duration::from_millis(1000);
+/// Long enough for a full process table on a machine with ten times more to do than it can; the server ends the whole sandbox
+/// after that, with everything in it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Of it, what stopping everything first may take.
+const FREEZE_PATIENCE: Duration = Duration::from_millis(500);
+
+/// For all of a sandbox. What waits in the kernel for longer than this does not write to its files.
+const ALL_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Whether orphans become children of a supervisor.
 static IS_SUBREAPER: OnceLock<bool> = OnceLock::new();
@@ -50,24 +57,43 @@ impl Orphans {
 pub fn kill_descendants(orphans: Orphans, mut reaped: impl FnMut(syscall::Reaped)) -> bool {
     let give_up = Instant::now() + PATIENCE;
     // Killing works without it too, but for what forks as fast as it can.
-    freeze(orphans, Instant::now() + PATIENCE / 2);
+    freeze(orphans, Instant::now() + FREEZE_PATIENCE);
     while Instant::now() < give_up {
         for process in descendants(orphans) {
             send(process.pid, Signal::KILL);
         }
-        loop {
+        while Instant::now() < give_up {
             match syscall::reap_any() {
                 Ok(Some(child)) => reaped(child),
                 Ok(None) => break,
                 Err(_) if orphans.0.is_none() => return true,
                 // Those of process 1 are its to collect.
-                Err(_) if descendants(orphans).iter().all(|process| process.state == b'Z') => return true,
+                Err(_) if descendants(orphans).iter().all(Process::is_gone) => return true,
                 Err(_) => break,
             }
         }
         std::thread::sleep(Duration::from_micros(500));
     }
     false
+}
+
+/// Kill every process of the sandbox but this one, which is process 1: those that somebody started from outside, too.
+pub fn kill_all_others() {
+    let give_up = Instant::now() + ALL_PATIENCE;
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    if own != 1 {
+        // Everybody would be more than a sandbox.
+        return;
+    }
+    while Instant::now() < give_up {
+        // In one step, so that none can make another meanwhile.
+        syscall::kill_everybody_else();
+        while Instant::now() < give_up && matches!(syscall::reap_any(), Ok(Some(_))) {}
+        if processes().iter().all(|process| process.pid == own || process.is_gone()) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Stop everything before killing anything. What is stopped cannot fork, and while nothing has died yet, a program that
@@ -82,7 +108,12 @@ fn freeze(orphans: Orphans, give_up: Instant) {
         for process in descendants(orphans) {
             let is_new = told.insert(process.pid);
             match process.state {
-                b'T' | b'Z' | b'X' => continue,
+                b'T' => continue,
+                // Threads may be left of it, and its state does not tell that they have stopped.
+                b'Z' | b'X' => {
+                    send(process.pid, Signal::STOP);
+                    continue;
+                }
                 b'D' if !is_new => continue,
                 _ => {}
             }
@@ -106,17 +137,29 @@ struct Process {
     pid: i32,
     parent: i32,
     state: u8,
+    session: i32,
     /// In ticks since the machine started.
     started: u64,
 }
 
+impl Process {
+    /// One whose first thread has ended looks dead while others go on.
+    fn is_gone(&self) -> bool {
+        let threads = || std::fs::read_dir(format!("/proc/{}/task", self.pid)).map_or(0, Iterator::count);
+        matches!(self.state, b'Z' | b'X') && threads() <= 1
+    }
+}
+
 fn descendants(orphans: Orphans) -> Vec<Process> {
     let mut found: Vec<Process> = Vec::new();
+    // Helpers are in the session of process 1, and nobody else can come into it: commands begin in one of their own.
+    // It is 0 where that session began outside of our namespace, which the call of that name cannot say in rustix.
+    let own = rustix::process::getpid().as_raw_nonzero().get();
+    let ours = process(own).map_or(0, |process| process.session);
     let is_orphan = |process: &Process| {
-        orphans.0.is_some_and(|since| process.parent == 1 && process.started >= since && !is_helper(process.pid))
+        orphans.0.is_some_and(|since| process.parent == 1 && process.started >= since && process.session != ours)
     };
     let (adopted, mut others) = processes().into_iter().partition::<Vec<_>, _>(is_orphan);
-    let own = rustix::process::getpid().as_raw_nonzero().get();
     let mut parents: Vec<i32> = adopted.iter().map(|process| process.pid).chain([own]).collect();
     found.extend(adopted);
     while !parents.is_empty() {
@@ -137,20 +180,19 @@ fn process(pid: i32) -> Option<Process> {
     parse_stat(pid, &std::fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// Helpers of process 1 were forked from it and have its arguments.
-fn is_helper(pid: i32) -> bool {
-    let arguments = |process: &str| std::fs::read(format!("/proc/{process}/cmdline")).ok();
-    arguments(&pid.to_string()).is_some_and(|of| !of.is_empty() && Some(of) == arguments("self"))
-}
-
 /// The name in the second field is the program's to choose, so the fields are counted from its last closing bracket.
 fn parse_stat(pid: i32, stat: &[u8]) -> Option<Process> {
     let end = stat.iter().rposition(|&byte| byte == b')')?;
     let mut fields = stat[end + 1..].split(|&byte| byte == b' ').filter(|field| !field.is_empty());
     let state = *fields.next()?.first()?;
-    let parent = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let started = fields.nth(17).and_then(|field| std::str::from_utf8(field).ok()?.parse().ok()).unwrap_or(0);
-    Some(Process { pid, parent, state, started })
+    let parent = number(fields.next()?)?;
+    let session = fields.nth(1).and_then(number).unwrap_or(0);
+    let started = fields.nth(15).and_then(number).unwrap_or(0);
+    Some(Process { pid, parent, state, session, started })
+}
+
+fn number<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
+    std::str::from_utf8(field).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -159,11 +201,38 @@ mod tests {
 
     #[test]
     fn a_hostile_name_does_not_move_the_fields() {
-        let process = parse_stat(7, b"7 (a) S 1 (b) R 42 7 7 0").unwrap();
+        let stat = b"7 (a) S 1 (b) R 42 8 9 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 777 0";
+        let process = parse_stat(7, stat).unwrap();
         assert_eq!((process.pid, process.parent, process.state), (7, 42, b'R'));
+        assert_eq!((process.session, process.started), (9, 777));
         let own = super::process(std::process::id() as i32).unwrap();
         assert!(own.started > 0, "the moment of its start is found");
         assert!(parse_stat(7, b"").is_none());
         assert!(parse_stat(7, b"7 (a)").is_none());
+    }
+
+    #[test]
+    fn one_that_lost_its_first_thread_is_not_gone() {
+        // The second thread sleeps in the kernel and needs nothing of the interpreter any more.
+        let code = "import ctypes, platform, threading, time\n\
+                    libc = ctypes.CDLL(None)\n\
+                    threading.Thread(target=libc.sleep, args=(1000,)).start()\n\
+                    time.sleep(0.1)\n\
+                    libc.syscall(93 if platform.machine() == 'aarch64' else 60, 0)";
+        let mut child = std::process::Command::new("python3").args(["-c", code]).spawn().expect("python3");
+        let pid = child.id() as i32;
+        let give_up = Instant::now() + Duration::from_secs(30);
+        let looks_dead = || super::process(pid).is_some_and(|process| process.state == b'Z');
+        while !looks_dead() {
+            assert!(Instant::now() < give_up, "its first thread does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!super::process(pid).unwrap().is_gone(), "another thread goes on");
+        child.kill().unwrap();
+        while !super::process(pid).unwrap().is_gone() {
+            assert!(Instant::now() < give_up, "it was killed");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        child.wait().unwrap();
     }
 }

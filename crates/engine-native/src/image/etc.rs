@@ -22,8 +22,8 @@ const MOST_ENTRIES: usize = 20_000;
 const DEEPEST: usize = 8;
 
 /// Copied if the host has them: the linker's cache, names of services and types, time zone, certificates, the choice
-/// between alternatives, fonts.
-const COPIED: [&str; 25] = [
+/// between alternatives, fonts, and what Debian's matplotlib does not start without.
+const COPIED: [&str; 26] = [
     "alternatives",
     "ca-certificates",
     "crypto-policies",
@@ -36,6 +36,7 @@ const COPIED: [&str; 25] = [
     "ld-musl-aarch64.path",
     "localtime",
     "lsb-release",
+    "matplotlibrc",
     "mime.types",
     "os-release",
     "php.ini",

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use images::stamp::Stamps;
 use serde::{Deserialize, Serialize};
 
-use super::ask::{VARIABLES, ask};
+use super::ask::{NotInTime, VARIABLES, ask};
 use super::prefix::{Private, admit};
 
 /// What was found, in the order of [`PROGRAMS`].
@@ -88,13 +88,18 @@ pub fn find(private: &Private, stamps: &mut Stamps) -> Interpreters {
         .inspect(|(_, _, program)| stamps.path(program))
         .filter(|(_, _, program)| may_live_elsewhere(program))
         .collect();
-    let answers: Vec<Vec<PathBuf>> = std::thread::scope(|scope| {
+    let answers: Vec<_> = std::thread::scope(|scope| {
         let asked: Vec<_> =
             found.iter().map(|(_, question, program)| scope.spawn(move || prefixes(program, *question))).collect();
-        asked.into_iter().map(|answer| answer.join().unwrap_or_default()).collect()
+        asked.into_iter().map(|answer| answer.join().unwrap_or(Err(NotInTime))).collect()
     });
     let mut interpreters = Interpreters::default();
-    for ((name, _, program), prefixes) in found.iter().zip(answers) {
+    for ((name, _, program), answer) in found.iter().zip(answers) {
+        let Ok(prefixes) = answer else {
+            tracing::warn!(program = %program.display(), "it does not say where it lives, so it is left out for now");
+            stamps.doubt();
+            continue;
+        };
         if let Err(reason) = interpreters.add(name, program, &prefixes, private) {
             tracing::info!(program = %program.display(), %reason, "an interpreter of the host is left out");
         }
@@ -173,12 +178,12 @@ fn may_live_elsewhere(program: &Path) -> bool {
     }
 }
 
-fn prefixes(program: &Path, question: Question) -> Vec<PathBuf> {
+fn prefixes(program: &Path, question: Question) -> Result<Vec<PathBuf>, NotInTime> {
     let of_executable = |executable: PathBuf| executable.parent()?.parent().map(Path::to_owned);
     match question {
         Question::Prefix(arguments) => ask(program, arguments),
-        Question::Executable(arguments) => ask(program, arguments).into_iter().filter_map(of_executable).collect(),
-        Question::None => guess(program),
+        Question::Executable(arguments) => Ok(ask(program, arguments)?.into_iter().filter_map(of_executable).collect()),
+        Question::None => Ok(guess(program)),
     }
 }
 
@@ -221,12 +226,15 @@ fn version_files() -> Vec<PathBuf> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::process::Command;
 
     use super::*;
 
+    /// Written by another process: what a thread has open for writing while another forks cannot be started.
     fn program(path: &Path, contents: &str) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, contents).unwrap();
+        let written = Command::new("sh").args(["-c", "printf %s \"$1\" >\"$0\""]).arg(path).arg(contents).status();
+        assert!(written.unwrap().success());
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
@@ -240,7 +248,7 @@ mod tests {
         program(&shim, &format!("#!/bin/sh\necho {0}; echo {0}\n", prefix.display()));
         assert!(may_live_elsewhere(&shim));
         let mut interpreters = Interpreters::default();
-        interpreters.add("python3", &shim, &prefixes(&shim, PYTHON), &Private::default()).unwrap();
+        interpreters.add("python3", &shim, &prefixes(&shim, PYTHON).unwrap(), &Private::default()).unwrap();
         assert_eq!(interpreters.shown, [(prefix.clone(), prefix.clone())]);
         assert_eq!(interpreters.program_directories, [prefix.join("bin")]);
     }

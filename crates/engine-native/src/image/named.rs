@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use images::{Local, Platform, Reference, RunConfig, Store};
+use sandbox::user::UserTables;
 use sandbox::{Environment, Error, ImageName, Result, Role};
 
 use super::layers::Layers;
-use super::users::{self, Tables, User};
+use super::users::{self, User};
 use super::{Hold, RootTree, image_error, tree};
 
 /// The image of this name, which stays in use as long as the answer is kept.
@@ -57,7 +58,7 @@ pub fn described(lowers: Vec<PathBuf>, config: &RunConfig) -> Result<RootTree> {
     if layers.find("etc").map_err(unreadable)?.is_some_and(|etc| !etc.is_directory()) {
         return Err(tree::not_a_directory("etc"));
     }
-    let tables = Tables::of(&layers).map_err(unreadable)?;
+    let tables = users::tables(&layers).map_err(unreadable)?;
     let user = users::runs_as(tables.find(&config.user)?);
     let mut tree = tree::over(lowers, &layers, &tables, user)?;
     for (name, value) in variables(config) {
@@ -80,7 +81,7 @@ fn variables(config: &RunConfig) -> impl Iterator<Item = (String, String)> {
 }
 
 /// The name and home of a user that the image itself has, if that home is the user's to write to. Otherwise they are ours.
-fn belongings(layers: &Layers, tables: &Tables, user: User) -> Vec<(String, String)> {
+fn belongings(layers: &Layers, tables: &UserTables, user: User) -> Vec<(String, String)> {
     let Some(account) = tables.account(user.id) else { return Vec::new() };
     let mut variables = vec![("USER".to_owned(), account.name.to_owned())];
     let home = layers.find(account.home).ok().flatten();

@@ -6,10 +6,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use sandbox::user::UserTables;
 use sandbox::{Error, Result};
 
 use super::layers::Layers;
-use super::users::{Tables, User};
+use super::users::{self, User};
 use super::{RootTree, SEARCH_PATH, environment, etc};
 
 /// Where every sandbox has something of its own.
@@ -37,7 +38,7 @@ pub fn directory_tree(path: &Path, state: &Path) -> Result<RootTree> {
             return Err(not_a_directory(name));
         }
     }
-    let tables = Tables::of(&layers).map_err(unusable)?;
+    let tables = users::tables(&layers).map_err(unusable)?;
     over(lowers, &layers, &tables, User::SANDBOX)
 }
 
@@ -48,11 +49,11 @@ pub fn not_a_directory(name: &str) -> Error {
 
 /// An image with what lies over it: made-up files where it has none, and a line for the user where its own tables have
 /// none.
-pub fn over(lowers: Vec<PathBuf>, layers: &Layers, tables: &Tables, user: User) -> Result<RootTree> {
+pub fn over(lowers: Vec<PathBuf>, layers: &Layers, tables: &UserTables, user: User) -> Result<RootTree> {
     let unreadable = |cause: io::Error| Error::unavailable("the image's tree cannot be read").with_cause(cause);
     let has = |path: &str| layers.find(path).is_ok_and(|found| found.is_some());
     let shell = ["/bin/bash", "/usr/bin/bash"].into_iter().find(|shell| has(shell)).unwrap_or("/bin/sh");
-    let completed = tables.completed(user, shell);
+    let completed = users::completed(tables, user, shell);
     let mut files = Vec::new();
     for mut file in etc::made_up(shell, user)? {
         let path = file.path.to_string_lossy().into_owned();

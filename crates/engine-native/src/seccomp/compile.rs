@@ -25,12 +25,17 @@ impl Instruction {
     }
 }
 
-pub const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-pub const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
-pub const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
-pub const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-pub const JUMP_IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-pub const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+/// As `linux/bpf_common.h` has them: filters are compiled on other systems too.
+pub const LOAD: u16 = 0x20;
+pub const AND: u16 = 0x54;
+pub const JUMP: u16 = 0x05;
+pub const JUMP_IF_EQUAL: u16 = 0x15;
+pub const JUMP_IF_AT_LEAST: u16 = 0x35;
+pub const RETURN: u16 = 0x06;
+
+/// `SECCOMP_RET_ALLOW` and `SECCOMP_RET_ERRNO`.
+const ALLOW: u32 = 0x7fff_0000;
+const ERRNO: u32 = 0x0005_0000;
 
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
@@ -41,19 +46,24 @@ const ARGUMENTS: u32 = 16;
 const FARTHEST_CONDITIONAL_JUMP: usize = u8::MAX as usize;
 
 pub fn compile(policy: &Policy) -> Vec<Instruction> {
+    compile_with(policy, policy.unknown())
+}
+
+/// The same, with another answer to programs of a foreign architecture: where another filter looks at those.
+pub fn compile_with(policy: &Policy, foreign: Answer) -> Vec<Instruction> {
     let mut program = Backwards::default();
-    let unknown = program.answer(policy.unknown());
+    let foreign = program.answer(foreign);
     let search = program.search(&ranges(policy));
     let load_number = program.load(NUMBER, search);
-    let this_machine = program.branch(JUMP_IF_EQUAL, policy.architecture().audit_code(), load_number, unknown);
+    let this_machine = program.branch(JUMP_IF_EQUAL, policy.architecture().audit_code(), load_number, foreign);
     program.load(ARCHITECTURE, this_machine);
     program.finish()
 }
 
 pub fn return_value(answer: Answer) -> u32 {
     match answer.errno() {
-        None => libc::SECCOMP_RET_ALLOW,
-        Some(errno) => libc::SECCOMP_RET_ERRNO | errno as u32,
+        None => ALLOW,
+        Some(errno) => ERRNO | errno as u32,
     }
 }
 

@@ -30,9 +30,10 @@ impl Answer {
     pub fn errno(self) -> Option<i32> {
         match self {
             Self::Allow => None,
-            Self::NotPermitted => Some(libc::EPERM),
-            Self::NotImplemented => Some(libc::ENOSYS),
-            Self::FamilyNotSupported => Some(libc::EAFNOSUPPORT),
+            // Linux's numbers, also where this is compiled on another system.
+            Self::NotPermitted => Some(1),
+            Self::NotImplemented => Some(38),
+            Self::FamilyNotSupported => Some(97),
         }
     }
 }

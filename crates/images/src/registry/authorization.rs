@@ -12,7 +12,7 @@ use super::address::{Address, is_insecure};
 use super::challenge::Challenge;
 use super::client::{AGENT, Client};
 use super::connection::{Body, no_body};
-use super::credentials::Login;
+use crate::credentials::Login;
 use crate::error::{Error, Result};
 
 const LONGEST_TOKEN: u64 = 1 << 20;

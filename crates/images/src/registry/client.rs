@@ -10,7 +10,7 @@ use super::Settings;
 use super::address::{Address, is_insecure};
 use super::challenge::Challenge;
 use super::connection::{Answer, Body, Connections, no_body};
-use super::credentials::Login;
+use crate::credentials::Login;
 use crate::error::{Error, Result};
 
 pub const AGENT: &str = concat!("sandpen/", env!("CARGO_PKG_VERSION"));

@@ -48,6 +48,7 @@ pub struct FakeHost {
 
 #[derive(Debug, Default)]
 struct Shared {
+    realm: Option<String>,
     sandboxes: Mutex<HashMap<SandboxId, Arc<FakeSandbox>>>,
     saved: Mutex<BTreeMap<(Owner, SavedName), Saved>>,
     kept: Mutex<BTreeMap<TreeName, Kept>>,
@@ -96,6 +97,11 @@ impl FakeHost {
 
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// One of several hosts that processes with the same state directory may use.
+    pub fn of_realm(realm: &str) -> Self {
+        Self { shared: Arc::new(Shared { realm: Some(realm.to_owned()), ..Shared::default() }) }
     }
 
     /// The engine of one process. It reaches its own sandboxes and the persistent ones of the whole host.
@@ -284,7 +290,8 @@ impl FakeEngine {
 #[async_trait]
 impl Engine for FakeEngine {
     async fn capabilities(&self) -> Result<Capabilities> {
-        Ok(Capabilities { name: "fake", persistence: true, terminal: false, usage: true, network: true })
+        let realm = self.shared.realm.clone();
+        Ok(Capabilities { name: "fake", realm, persistence: true, terminal: false, usage: true, network: true })
     }
 
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
@@ -313,6 +320,7 @@ impl Engine for FakeEngine {
                 owner: sandbox.spec.owner.clone(),
                 name: sandbox.spec.name.clone(),
                 persistence: sandbox.spec.persistence,
+                rest: None,
             })
             .collect())
     }
@@ -329,7 +337,7 @@ impl Engine for FakeEngine {
             file.commit().await?;
         }
         match request.output {
-            OutputTarget::Streams => process::start(sandbox, request),
+            OutputTarget::Streams | OutputTarget::Joined => process::start(sandbox, request),
             OutputTarget::Log => process::start_logged(sandbox, request),
         }
     }

@@ -21,6 +21,7 @@ mod kernel;
 mod life;
 mod links;
 mod network;
+mod remembered;
 mod saves;
 mod subject;
 mod tars;
@@ -55,8 +56,9 @@ pub enum Needs {
     /// Powers of the engine: see [`Case::lacks`] and [`Case::run_with_powers`].
     Snapshots,
     Checkpoints,
-    /// Both of these, and kept trees.
+    /// Snapshots and kept trees.
     Trees,
+    TreesAndCheckpoints,
     /// All of these, and sandboxes with [`Role::Builder`], which not everybody may make who may make others.
     ///
     /// [`Role::Builder`]: crate::Role::Builder
@@ -91,7 +93,11 @@ impl Case {
             Needs::Nothing | Needs::Kernel | Needs::Terminal | Needs::Network => &[],
             Needs::Snapshots => &[(snapshots.is_some(), "the engine cannot save and branch sandboxes")],
             Needs::Checkpoints => &[(checkpoints.is_some(), "the engine has no checkpoints")],
-            Needs::Trees | Needs::Builder => &[
+            Needs::Trees => &[
+                (snapshots.is_some(), "the engine cannot save and branch sandboxes"),
+                (trees.is_some(), "the engine keeps no trees"),
+            ],
+            Needs::TreesAndCheckpoints | Needs::Builder => &[
                 (snapshots.is_some(), "the engine cannot save and branch sandboxes"),
                 (checkpoints.is_some(), "the engine has no checkpoints"),
                 (trees.is_some(), "the engine keeps no trees"),
@@ -121,6 +127,7 @@ pub fn cases() -> Vec<Case> {
         forks::cases(),
         checkpoints::cases(),
         trees::cases(),
+        remembered::cases(),
         builders::cases(),
     ];
     groups.into_iter().flatten().collect()

@@ -4,7 +4,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 
-use super::{Place, Runner, Runners, is_word};
+use super::{Place, Runner, Runners};
 use crate::error::{Error, Result};
 use crate::image::ImageName;
 use crate::spec::Environment;
@@ -23,6 +23,8 @@ impl ImageRunner {
     pub const MARK: (&'static str, &'static str) = ("sandbox.runner", "true");
     /// The label that says of which language.
     pub const LANGUAGE: &'static str = "sandbox.language";
+    /// How many languages come by labels. Each is in what every client reads.
+    pub const MOST_LANGUAGES: usize = 64;
 
     /// `None` when the labels do not say that it is one. One that says it and lacks something is refused with the reason.
     pub fn from_labels<'a>(
@@ -35,8 +37,8 @@ impl ImageRunner {
             return Ok(None);
         }
         let wrong = |what: &str| Error::invalid_input(format!("the image {image} is no runner: it has {what}"));
-        let language = label(Self::LANGUAGE).map(str::to_lowercase).unwrap_or_default();
-        if !is_word(&language) {
+        let language = label(Self::LANGUAGE).unwrap_or_default().to_ascii_lowercase();
+        if !is_language(&language) {
             return Err(wrong(&format!("no word for a language in its label {}", Self::LANGUAGE)));
         }
         if command.first().is_none_or(String::is_empty) {
@@ -52,15 +54,26 @@ impl ImageRunner {
 pub trait ImageRunners: fmt::Debug + Send + Sync {
     /// Those that are there now. The first of several for one language counts.
     async fn list(&self) -> Result<Vec<ImageRunner>>;
+
+    /// Whether two names mean the same image. Some engines write names out.
+    fn is_same(&self, one: &ImageName, other: &ImageName) -> bool {
+        one == other
+    }
+
+    /// Images that say that they are runners and are none, each as a sentence with the reason.
+    async fn refused(&self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
 }
 
 impl Runners {
     /// With the languages that only images know. In a sandbox of another image these are missing.
     pub fn joined_by(self, images: &[ImageRunner]) -> Self {
         let mut runners = self.all().to_vec();
+        let most = runners.len() + ImageRunner::MOST_LANGUAGES;
         for ImageRunner { language, .. } in images {
             let is_known = |runner: &Runner| runner.name == *language || runner.aliases.contains(language);
-            if !runners.iter().any(is_known) {
+            if runners.len() < most && !runners.iter().any(is_known) {
                 runners.push(Runner {
                     name: language.clone(),
                     title: language.clone(),
@@ -79,6 +92,12 @@ impl Runners {
         }
         Self { own: Some(runners) }
     }
+}
+
+/// What an image can call a language. Models read it, and it is the end of a file's name.
+fn is_language(word: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+#._-".contains(&byte);
+    (1..=32).contains(&word.len()) && word.bytes().all(is_letter)
 }
 
 #[cfg(test)]
@@ -108,6 +127,30 @@ mod tests {
         ] {
             assert!(runner(labels, command).unwrap_err().message().contains("team/tool:1"));
         }
+    }
+
+    #[test]
+    fn a_language_is_a_short_word() {
+        let named =
+            |language: &'static str| runner(&[("sandbox.runner", "true"), ("sandbox.language", language)], &["x"]);
+        for word in ["c++", "C#", "objective-c", "asp.net", "f_2", "abcdefghijklmnopqrstuvwxyz012345"] {
+            assert_eq!(named(word).unwrap().unwrap().language, word.to_ascii_lowercase());
+        }
+        for other in ["", "a b", "a/b", "a\"b", "caf\u{e9}", "a\u{0}b", "a\nb", "abcdefghijklmnopqrstuvwxyz0123456"] {
+            assert!(named(other).is_err(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn images_bring_a_bounded_number_of_languages() {
+        let found = |number: usize| ImageRunner {
+            language: format!("tongue{number}"),
+            image: "a:1".parse().unwrap(),
+            command: vec!["x".to_owned()],
+        };
+        let many: Vec<ImageRunner> = (0..ImageRunner::MOST_LANGUAGES + 9).map(found).collect();
+        let known = Runners::built_in().iter().count();
+        assert_eq!(Runners::built_in().joined_by(&many).iter().count(), known + ImageRunner::MOST_LANGUAGES);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::spec::Environment;
 const CODE_PREFIX: &str = ".run-";
 
 /// Whether a file of this name is the code of some run, put there by a plan.
-pub(crate) fn is_code_of_a_run(name: &[u8]) -> bool {
+pub fn is_code_of_a_run(name: &[u8]) -> bool {
     name.starts_with(CODE_PREFIX.as_bytes())
 }
 

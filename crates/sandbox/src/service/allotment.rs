@@ -34,8 +34,28 @@ impl Core {
         }
         if self.settings.quota.disk.is_some() {
             self.count_saved(owner, &mut elsewhere, admission).await?;
+            if let Some(checkpoints) = &self.settings.powers.checkpoints {
+                let bytes = checkpoints.checkpoint_bytes(owner).await?.unwrap_or(0);
+                elsewhere.holdings.disk = elsewhere.holdings.disk.saturating_add(bytes);
+            }
         }
         Ok(elsewhere)
+    }
+
+    /// Room for as much as the sandbox has files now. It is not taken: those who go at the same time may be over the bound
+    /// together, by no more than what their sandboxes hold, and the next is refused.
+    pub(super) async fn admit_checkpoint(&self, hold: &Hold) -> Result<()> {
+        let (owner, id) = (&hold.owner, &hold.id);
+        let Some(checkpoints) = &self.settings.powers.checkpoints else { return Ok(()) };
+        if self.settings.quota.disk.is_none() || checkpoints.checkpoint_bytes(owner).await?.is_none() {
+            return Ok(());
+        }
+        let used = self.engine.usage(id).await?.disk;
+        let bytes = used.unwrap_or(self.registry.spec(owner, id)?.0.limits.disk.bytes());
+        let admission = self.ledger.lock_admission().await?;
+        self.lose_ended_elsewhere();
+        let elsewhere = self.elsewhere(owner, &self.ledger.scan()?, &admission).await?;
+        self.settings.quota.admit_checkpoint(&self.registry.held(owner), &elsewhere, ByteSize::new(bytes))
     }
 
     async fn count_saved(&self, owner: &Owner, elsewhere: &mut Elsewhere, admission: &RecordLock) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Time as the service counts it: milliseconds of the host's monotonic clock.
+//! Time as the service counts it: milliseconds of the host's monotonic clock, where it has one that processes share.
 //!
 //! All processes of one boot share that clock, so a moment that one of them writes down means the same to the next; a wall
 //! clock can be set back, and would then keep sandboxes alive or end them early. It stands still while the host sleeps,
@@ -6,8 +6,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use rustix::time::{ClockId, clock_gettime};
 use tokio::time::Instant;
+
+#[cfg_attr(target_os = "linux", path = "clock/boot.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "clock/wall.rs")]
+mod source;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Moment(pub u64);
@@ -36,10 +39,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub fn start() -> Self {
-        let now = clock_gettime(ClockId::Monotonic);
-        let millis = now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000;
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-        Self { origin: Instant::now(), at_origin: Moment(millis), boot }
+        Self { origin: Instant::now(), at_origin: Moment(source::millis()), boot: source::boot() }
     }
 
     pub fn now(&self) -> Moment {

@@ -137,14 +137,19 @@ impl Core {
 
     /// Records of other engines in the same state directory are none of our business.
     pub fn is_mine(&self, record: &Record) -> bool {
-        record.engine == self.capabilities.name
+        record.engine == self.engine_of_records()
+    }
+
+    fn engine_of_records(&self) -> String {
+        let Capabilities { name, realm, .. } = &self.capabilities;
+        realm.as_ref().map_or_else(|| (*name).to_owned(), |realm| format!("{name} {realm}"))
     }
 
     /// The record of a sandbox whose life begins now.
     pub fn record(&self, id: &SandboxId, spec: SandboxSpec, state: RecordState, now: Moment) -> Record {
         Record {
             id: id.clone(),
-            engine: self.capabilities.name.to_owned(),
+            engine: self.engine_of_records(),
             instance: self.settings.instance.clone(),
             state,
             created_at: SystemTime::now(),

@@ -7,7 +7,7 @@ use super::core::Core;
 use super::hold::Hold;
 use super::ledger::{Reading, RecordState};
 use super::registry::Use;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event::StopReason;
 use crate::id::{Owner, SandboxId};
 use crate::spec::Persistence;
@@ -62,7 +62,7 @@ impl Core {
         let Some(reason) = self.registry.still_due(id, self.clock.now()) else { return Ok(()) };
         // Asked before the lease is taken: who wants to use a busy one meanwhile must not hear that it is being stopped.
         let may_stay = reason == StopReason::Idle && record.state == RecordState::Live;
-        if may_stay && self.something_runs(id).await {
+        if may_stay && (self.rests(id).await? || self.something_runs(id).await) {
             drop(lock);
             return self.keep(id).await;
         }
@@ -79,6 +79,16 @@ impl Core {
         }
         drop(alone);
         Ok(())
+    }
+
+    /// One that rests has no idle time. An engine that cannot tell cannot end it either, and may be about to have it rest:
+    /// then it is looked at again later.
+    async fn rests(&self, id: &SandboxId) -> Result<bool> {
+        let silent = |_| Error::unavailable("the engine does not say what it has");
+        let listed = tokio::time::timeout(PATIENCE, self.engine.list()).await.map_err(silent)??;
+        let rest = listed.into_iter().find(|sandbox| sandbox.id == *id).and_then(|sandbox| sandbox.rest);
+        self.registry.set_rest(id, rest);
+        Ok(rest.is_some())
     }
 
     /// A command that its caller left to itself, or a program that a command left behind.

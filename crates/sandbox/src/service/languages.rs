@@ -13,7 +13,7 @@ use crate::exec::{ExecRequest, ExecStatus};
 use crate::id::Owner;
 use crate::image::{Image, ImageName};
 use crate::output::OutputCaps;
-use crate::runner::{ImageRunner, Runner};
+use crate::runner::{ImageRunner, Runner, Runners};
 use crate::spec::SandboxSpec;
 
 /// A compiler that was never started needs its time to say its version.
@@ -40,11 +40,34 @@ impl SandboxService {
         if asked != Image::Host || self.core.settings.image_runners.is_none() {
             return Ok(asked);
         }
-        let runner = self.runners().find(language)?;
+        let runner = &self.core.runner(language).await?;
         if let Some(own) = self.core.image_runner(runner, None).await? {
             return Ok(Image::Named(own.image));
         }
         runner.image.as_ref().map_or(Ok(asked), |published| published.parse())
+    }
+
+    /// A language by name or alias. One that came with an image since the start is known too.
+    pub async fn runner(&self, language: &str) -> Result<Runner> {
+        self.core.runner(language).await
+    }
+
+    /// All languages that code can be in at this moment.
+    pub async fn current_runners(&self) -> Result<Runners> {
+        self.core.current_runners().await
+    }
+
+    /// Whether languages can come and go while the service runs.
+    pub fn has_changing_runners(&self) -> bool {
+        self.core.settings.image_runners.is_some()
+    }
+
+    /// Images that say that they are runners and are none, each as a sentence with the reason.
+    pub async fn refused_runners(&self) -> Result<Vec<String>> {
+        match &self.core.settings.image_runners {
+            Some(source) => source.refused().await,
+            None => Ok(Vec::new()),
+        }
     }
 
     /// The languages of an image, in the order of the runners. Asked once, and again when the image may be another.
@@ -69,7 +92,7 @@ impl SandboxService {
     /// Where each language is on an image of its own, that image is what can be told of it without fetching it.
     async fn languages_by_image(&self) -> Result<Vec<Language>> {
         let mut languages = Vec::new();
-        for runner in self.runners().iter() {
+        for runner in self.core.current_runners().await?.iter() {
             let version = match self.image_for(&runner.name, Image::Host).await? {
                 Image::Host => None,
                 image => Some(format!("on the image {}", image.shown())),
@@ -82,12 +105,28 @@ impl SandboxService {
 }
 
 impl Core {
+    /// Images are asked only for a language that is not known otherwise: asking costs a question to the daemon.
+    pub(super) async fn runner(&self, language: &str) -> Result<Runner> {
+        match self.settings.runners.find(language) {
+            Ok(runner) => Ok(runner.clone()),
+            Err(_) => self.current_runners().await?.find(language).cloned(),
+        }
+    }
+
+    async fn current_runners(&self) -> Result<Runners> {
+        let known = self.settings.runners.clone();
+        match &self.settings.image_runners {
+            Some(source) => Ok(known.joined_by(&source.list().await?)),
+            None => Ok(known),
+        }
+    }
+
     /// The image that says that it runs this language, or whether this very image says so.
     pub(super) async fn image_runner(&self, runner: &Runner, image: Option<&ImageName>) -> Result<Option<ImageRunner>> {
         let Some(source) = &self.settings.image_runners else { return Ok(None) };
         let is_it = |found: &ImageRunner| {
             (found.language == runner.name || runner.aliases.contains(&found.language))
-                && image.is_none_or(|image| found.image == *image)
+                && image.is_none_or(|image| source.is_same(&found.image, image))
         };
         Ok(source.list().await?.into_iter().find(is_it))
     }

@@ -19,21 +19,19 @@
 //! ledger/quarantine/             records that could not be read, kept for a person to look at
 //! ```
 //!
-//! Locks are `flock`s: the kernel drops them with their process, so a record in state `creating` or `stopping` whose lock is
+//! Locks are those of files: the kernel drops them with their process, so a record in state `creating` or `stopping` whose lock is
 //! free was left by a process that died, and whoever finds it finishes the work.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
-
 use crate::error::{Error, Result};
 use crate::id::SandboxId;
+use crate::system::{is_at, is_link, private_directory, private_file, sync_directory};
 
 mod history;
 mod lease;
@@ -48,6 +46,8 @@ pub(crate) use saving::{Saving, SavingRoom};
 
 /// No record of ours is larger: an environment is bounded, and so is everything else in a spec.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
+/// The files that a sandbox may have beside its record. The lock that guards them all is the last to go.
+const BESIDE: [&str; 7] = ["new", "lease", "lease-lock", "history", "history-lock", "history-new", "lock"];
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub(crate) enum Reading {
 impl Ledger {
     pub fn open(state_dir: &Path) -> Result<Self> {
         let directory = state_dir.join("ledger");
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(unusable)?;
+        private_directory().create(&directory).map_err(unusable)?;
         Ok(Self { directory })
     }
 
@@ -88,10 +88,10 @@ impl Ledger {
     /// Garbage is moved aside and reported: one bad file must not keep a server from starting.
     pub fn read(&self, id: &SandboxId) -> Result<Reading> {
         let path = self.path(id, "json");
-        let file = match OpenOptions::new().read(true).custom_flags(safe_open()).open(&path) {
+        let file = match private_file().read(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(Reading::Nothing),
-            Err(error) if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) => {
+            Err(error) if is_link(&error) => {
                 return self.put_aside(&path, id, "it is a link");
             }
             Err(error) => return Err(unusable(error)),
@@ -119,7 +119,7 @@ impl Ledger {
 
     fn quarantine(&self, path: &Path, id: &SandboxId) -> Result<()> {
         let directory = self.directory.join("quarantine");
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(unusable)?;
+        private_directory().create(&directory).map_err(unusable)?;
         match fs::rename(path, directory.join(format!("{id}.json"))) {
             // Another process was quicker.
             Err(error) if error.kind() == IoErrorKind::NotFound => Ok(()),
@@ -141,7 +141,7 @@ impl Ledger {
             let Ok(id) = stem.parse::<SandboxId>() else { continue };
             match extension {
                 "json" => ids.insert(id),
-                "new" | "lock" | "lease" | "history" | "history-new" => others.insert(id),
+                extension if BESIDE.contains(&extension) => others.insert(id),
                 _ => continue,
             };
         }
@@ -156,7 +156,7 @@ impl Ledger {
         if let Ok(Some(_lock)) = self.try_lock(id)
             && matches!(self.read(id), Ok(Reading::Nothing))
         {
-            for extension in ["new", "lease", "history", "history-new", "lock"] {
+            for extension in BESIDE {
                 let _ = fs::remove_file(self.path(id, extension));
             }
         }
@@ -197,7 +197,7 @@ impl Ledger {
 
     /// The record first: without it the other files mean nothing, with it they are still needed.
     fn remove_now(&self, id: &SandboxId) -> Result<()> {
-        for extension in ["json", "new", "lease", "history", "history-new", "lock"] {
+        for extension in ["json"].into_iter().chain(BESIDE) {
             match fs::remove_file(self.path(id, extension)) {
                 Err(error) if error.kind() == IoErrorKind::NotFound => {}
                 other => other.map_err(unusable)?,
@@ -207,7 +207,7 @@ impl Ledger {
     }
 
     fn sync_directory(&self) -> Result<()> {
-        File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(unusable)
+        sync_directory(&self.directory).map_err(unusable)
     }
 
     /// `None` when somebody is at work on it.
@@ -218,14 +218,14 @@ impl Ledger {
     fn try_lock_file(&self, path: &Path) -> Result<Option<RecordLock>> {
         loop {
             let file = open_to_lock(path).map_err(unusable)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match file.try_lock() {
                 Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-                Err(rustix::io::Errno::INTR) => continue,
-                Err(error) => return Err(unusable(error.into())),
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) if error.kind() == IoErrorKind::Interrupted => continue,
+                Err(TryLockError::Error(error)) => return Err(unusable(error)),
             }
             // A lock on a file that was removed between open and lock excludes nobody.
-            if is_linked(&file, path).map_err(unusable)? {
+            if is_at(&file, path).map_err(unusable)? {
                 return Ok(Some(RecordLock { _file: Arc::new(file) }));
             }
         }
@@ -279,35 +279,12 @@ async fn off_the_runtime(lock: RecordLock, work: impl FnOnce() -> Result<()> + S
 }
 
 fn open_to_lock(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(safe_open())
-        .open(path)
-}
-
-fn is_linked(file: &File, path: &Path) -> std::io::Result<bool> {
-    let opened = file.metadata()?;
-    match fs::symlink_metadata(path) {
-        Ok(named) => Ok(named.dev() == opened.dev() && named.ino() == opened.ino()),
-        Err(error) if error.kind() == IoErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
+    private_file().read(true).write(true).create(true).truncate(false).open(path)
 }
 
 /// Empty, whatever somebody has left there who died.
 fn open_anew(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(safe_open());
-    options.open(path).map_err(unusable)
-}
-
-/// The directory is ours alone, but a state directory below `/tmp` would not be.
-fn safe_open() -> i32 {
-    (rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK).bits() as i32
+    private_file().write(true).create(true).truncate(true).open(path).map_err(unusable)
 }
 
 #[cfg(feature = "testing")]

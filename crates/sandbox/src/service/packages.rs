@@ -19,6 +19,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use async_trait::async_trait;
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 
 pub use self::prepared::{Prepared, ResolvedPackage};
@@ -49,6 +50,8 @@ mod words;
 /// Installations of one owner that have not begun.
 const MOST_WAITING: usize = 4;
 
+const RECORDS: &str = "packages";
+
 /// How packages are installed. Decided once by a process that allows it.
 #[derive(Clone)]
 pub struct PackageSettings {
@@ -59,6 +62,8 @@ pub struct PackageSettings {
     pub at_once: usize,
     /// For one installation, with everything that it takes.
     pub patience: Duration,
+    /// The directory of the state that says what is kept. Trees of one engine are nothing to another.
+    pub records: &'static str,
 }
 
 impl PackageSettings {
@@ -72,7 +77,7 @@ impl PackageSettings {
             inodes: 1_000_000,
             open_files: 4096,
         };
-        Self { host, limits, at_once: 2, patience: Duration::from_secs(20 * 60) }
+        Self { host, limits, at_once: 2, patience: Duration::from_secs(20 * 60), records: RECORDS }
     }
 }
 
@@ -83,12 +88,13 @@ impl fmt::Debug for PackageSettings {
 }
 
 /// What the machine and its operator know of packages and images. Asked at each request, so it must be quick.
+#[async_trait]
 pub trait PackageHost: Send + Sync + 'static {
     /// Where packages of a language come from, as the host's own clients are set up.
     fn index(&self, language: PackageLanguage) -> Result<PackageIndex>;
 
     /// What tells one state of an image from every other: it changes whenever the programs may have changed.
-    fn identity(&self, owner: &Owner, image: &Image) -> Result<String>;
+    async fn identity(&self, owner: &Owner, image: &Image) -> Result<String>;
 }
 
 /// Where packages come from, and what a builder needs to get there. No credentials: those are secrets, by name.
@@ -168,7 +174,7 @@ struct Installation {
 impl Installations {
     pub fn new(state_dir: &std::path::Path, settings: Option<&PackageSettings>) -> Self {
         Self {
-            records: Records::new(state_dir),
+            records: Records::new(&state_dir.join(settings.map_or(RECORDS, |settings| settings.records))),
             places: Semaphore::new(settings.map_or(1, |settings| settings.at_once.max(1))),
             under_way: Mutex::default(),
         }
@@ -187,7 +193,7 @@ impl SandboxService {
     ) -> Result<Prepared> {
         let core = &self.core;
         let (settings, trees) = core.package_powers()?;
-        let request = Request::new(&settings, owner, image, packages)?;
+        let request = Request::new(&settings, owner, image, packages).await?;
         if let Some(record) = core.known(&request.key, &*trees).await? {
             return Ok(record.prepared());
         }
@@ -286,10 +292,10 @@ struct Request {
 }
 
 impl Request {
-    fn new(settings: &PackageSettings, owner: &Owner, image: &Image, packages: &Packages) -> Result<Self> {
+    async fn new(settings: &PackageSettings, owner: &Owner, image: &Image, packages: &Packages) -> Result<Self> {
         let language = packages.language();
         let index = settings.host.index(language)?;
-        let identity = settings.host.identity(owner, image)?;
+        let identity = settings.host.identity(owner, image).await?;
         let requirements = packages.requirements().iter().map(|requirement| requirement.as_str());
         let scopes = index.scopes.iter().flat_map(|(scope, url)| [scope.as_str(), url.as_str()]);
         let parts = [language.as_str(), identity.as_str()].into_iter();
@@ -387,6 +393,5 @@ impl Installation {
 }
 
 fn cannot_keep() -> Error {
-    Error::unsupported("packages cannot be installed with this engine")
-        .with_hint("use the native engine, or an image that has them")
+    Error::unsupported("packages cannot be installed with this engine").with_hint("use an image that has them")
 }

@@ -16,7 +16,7 @@ pub struct Quota {
     pub persistent: usize,
     /// The sum of the memory limits of all of them.
     pub memory: Option<ByteSize>,
-    /// The sum of the disk limits of all of them, and of the bytes of the owner's saved images.
+    /// The sum of the disk limits of all of them, and of the bytes of the owner's saved images and checkpoints.
     pub disk: Option<ByteSize>,
     pub saved_images: usize,
     /// Commands that run at once, over all sandboxes of the owner.
@@ -53,7 +53,7 @@ pub(crate) struct Holdings {
     pub sandboxes: usize,
     pub persistent: usize,
     pub memory: u64,
-    /// Also that of saved images, where they count.
+    /// Also that of saved images and checkpoints, where they count.
     pub disk: u64,
     pub execs: usize,
 }
@@ -162,6 +162,15 @@ impl Quota {
                 .with_hint(format!("forget one that you no longer need ({})", elsewhere.largest())));
         }
         let held = held.and(&elsewhere.holdings).disk.saturating_sub(replaced.copied().unwrap_or(0));
+        self.admit_bytes(held, elsewhere, bytes)
+    }
+
+    /// Whether a checkpoint of so many bytes may be kept.
+    pub(crate) fn admit_checkpoint(&self, held: &Holdings, elsewhere: &Elsewhere, bytes: ByteSize) -> Result<()> {
+        self.admit_bytes(held.and(&elsewhere.holdings).disk, elsewhere, bytes)
+    }
+
+    fn admit_bytes(&self, held: u64, elsewhere: &Elsewhere, bytes: ByteSize) -> Result<()> {
         match self.disk.filter(|disk| held.saturating_add(bytes.bytes()) > disk.bytes()) {
             Some(disk) => Err(too_much_disk(bytes, held, disk).with_hint(elsewhere.how_to_make_room())),
             None => Ok(()),

@@ -32,6 +32,7 @@ impl Core {
         }
         self.lose_ended_elsewhere();
         for sandbox in existing.values() {
+            self.registry.set_rest(&sandbox.id, sandbox.rest);
             if sandbox.persistence == Persistence::Persistent && !self.ledger.has_record(&sandbox.id) {
                 self.adopt_unwritten(sandbox).await?;
             }

@@ -11,7 +11,7 @@ use super::history::{Line, Log};
 use super::ledger::Record;
 use super::lifecycle::{Happening, Refusal, State};
 use super::quota::{Elsewhere, Holdings, Quota};
-use crate::engine::Made;
+use crate::engine::{Made, Rest};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::StopReason;
 use crate::exec::ExecRequest;
@@ -182,6 +182,13 @@ impl Registry {
             entry.spec.lifetime = lifetime;
         }
         Ok(entry.expiry)
+    }
+
+    /// Whether it runs, as the engine says.
+    pub fn set_rest(&self, id: &SandboxId, rest: Option<Rest>) {
+        if let Some(entry) = self.lock().entries.get_mut(id) {
+            entry.rest = rest;
+        }
     }
 
     /// Another process used it.

@@ -120,7 +120,7 @@ impl Core {
         unwanted: impl Future<Output = ()>,
     ) -> Result<(Execution, Tidy)> {
         let deadline = Instant::now() + run.timeout;
-        let runner = self.settings.runners.find(&run.language)?;
+        let runner = &self.runner(&run.language).await?;
         self.locate(owner, id)?;
         // Where the code lies does not follow where it runs: of those two the sandbox's own directory is more often writable.
         let info = self.registry.info(owner, id, &self.clock)?;

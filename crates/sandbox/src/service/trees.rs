@@ -98,6 +98,7 @@ impl Core {
         let checkpoints = self.checkpoints()?;
         self.to_the_end(hold, TreeWork::Checkpoint, async move |hold| {
             let started = Instant::now();
+            hold.core.admit_checkpoint(&hold).await?;
             let checkpoint = checkpoints.checkpoint(&hold.id).await?;
             hold.core.remember(&hold.id, Line::Checkpointed(checkpoint));
             let took = started.elapsed();

@@ -172,6 +172,24 @@ async fn an_image_that_runs_a_language_is_found_while_the_service_runs() {
 }
 
 #[tokio::test]
+async fn a_language_that_only_an_image_knows_needs_no_restart() {
+    let world = World::new();
+    let found = Arc::new(Found::default());
+    let settings = ServiceSettings { image_runners: Some(found.clone()), ..world.settings() };
+    let service = world.process_with(settings).await;
+    assert_eq!(service.runner("shout").await.unwrap_err().kind(), ErrorKind::NotFound);
+    found.0.lock().unwrap().push(ImageRunner {
+        language: "shout".to_owned(),
+        image: FakeHost::IMAGE.parse().unwrap(),
+        command: vec!["cat".to_owned()],
+    });
+    assert!(service.current_runners().await.unwrap().find("shout").is_ok());
+    let image = service.image_for("shout", Image::Host).await.unwrap();
+    let info = create(&service, SandboxSpec { image, ..spec() }).await;
+    assert_eq!(run(&service, &info.id, "Shout", "loud", &[]).await.1, "loud");
+}
+
+#[tokio::test]
 async fn an_entry_point_reads_the_code() {
     let world = World::new();
     let found = Found(Mutex::new(vec![ImageRunner {

@@ -13,12 +13,13 @@ use crate::support::{World, create, kind, owner, seconds, settle, spec};
 /// A machine with an index. The images of the fake host have no Python, so that nothing is ever installed from it.
 struct Machine;
 
+#[async_trait::async_trait]
 impl PackageHost for Machine {
     fn index(&self, _: PackageLanguage) -> Result<PackageIndex> {
         Ok(PackageIndex { hosts: vec!["index.example".parse()?], ..PackageIndex::default() })
     }
 
-    fn identity(&self, _: &Owner, image: &Image) -> Result<String> {
+    async fn identity(&self, _: &Owner, image: &Image) -> Result<String> {
         Ok(image.to_string())
     }
 }

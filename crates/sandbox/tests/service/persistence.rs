@@ -3,8 +3,12 @@
 use std::fs;
 use std::time::Duration;
 
-use sandbox::engine::fake::Operation;
-use sandbox::{Engine, ErrorKind, ExecRequest, Lifetime, Recovery, SandboxId, SandboxSpec, State};
+use sandbox::engine::fake::{FakeHost, Operation};
+use sandbox::{
+    Engine, ErrorKind, ExecRequest, InstanceId, Lifetime, Recovery, SandboxId, SandboxService, SandboxSpec,
+    ServiceSettings, State,
+};
+use tempfile::TempDir;
 
 use crate::support::{World, create, kind, owner, persistent, says, seconds, settle, shell};
 
@@ -53,6 +57,26 @@ async fn it_outlives_its_maker_with_all_it_was_given() {
         assert_eq!(found.state, State::Live);
         assert_eq!(says(&next, &made.id, "pwd; printenv TOKEN").await, "/tmp\nsecret \"quoted\"\n");
     }
+}
+
+#[tokio::test]
+async fn what_another_realm_has_is_not_taken_for_lost() {
+    let state = TempDir::new().unwrap();
+    let (one, two) = (FakeHost::of_realm("one"), FakeHost::of_realm("two"));
+    let process = async |host: &FakeHost| {
+        let settings = ServiceSettings::new(state.path(), InstanceId::random().unwrap());
+        SandboxService::start(host.engine(), settings).await.unwrap()
+    };
+    let made = create(&process(&one).await, persistent("lab")).await;
+    let record = || fs::read(state.path().join(format!("ledger/{}.json", made.id))).unwrap();
+    let before = record();
+    let elsewhere = process(&two).await;
+    assert_eq!(kind(elsewhere.find(&owner(), "lab").await), ErrorKind::NotFound);
+    assert_eq!(kind(elsewhere.stop(&owner(), &made.id).await), ErrorKind::NotFound);
+    elsewhere.list(&owner()).await.unwrap();
+    let again = process(&one).await;
+    assert_eq!(again.find(&owner(), "lab").await.unwrap().id, made.id);
+    assert_eq!(record(), before, "it is still the record that its maker wrote");
 }
 
 #[tokio::test]

@@ -110,6 +110,27 @@ async fn disk_is_of_sandboxes_and_saved_images_together() {
 }
 
 #[tokio::test]
+async fn disk_is_of_checkpoints_too() {
+    let world = World::new();
+    let service = world.process_set(|settings| settings.quota.disk = Some(ByteSize::new(2 * MEBIBYTE + 1000))).await;
+    let first = create(&service, small()).await;
+    let second = create(&service, small()).await;
+    write(&service, &first.id, "file", &[7; 600]).await;
+    service.checkpoint(&owner(), &first.id).await.unwrap();
+    write(&service, &first.id, "file", &[8; 600]).await;
+    let refused = service.checkpoint(&owner(), &first.id).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::LimitExceeded);
+    assert!(refused.hint().is_some(), "{refused:?}");
+    assert_eq!(kind(service.save(&owner(), &first.id, &name("one")).await), ErrorKind::LimitExceeded);
+    service.stop(&owner(), &second.id).await.unwrap();
+    service.checkpoint(&owner(), &first.id).await.unwrap();
+    assert_eq!(kind(service.create(&owner(), small()).await), ErrorKind::LimitExceeded);
+    service.stop(&owner(), &first.id).await.unwrap();
+    create(&service, small()).await;
+    create(&service, small()).await;
+}
+
+#[tokio::test]
 async fn saved_images_are_counted() {
     let world = World::new();
     let service = world.process_set(|settings| settings.quota.saved_images = 2).await;

@@ -4,13 +4,13 @@ use clap::Args;
 use sandbox::{Owner, PackageLanguage, Persistence, Result, SandboxName, SandboxSpec};
 
 use crate::cli::examples;
-use crate::commands::image::{self, Pulled};
-use crate::commands::package;
 use crate::commands::ps::SandboxObject;
+use crate::commands::{package, reach};
 use crate::config::flags::{
     EnvFlag, GrantFlags, LifetimeFlags, PackageFlags, PullFlags, SandboxFlags, SecretsFileFlag,
 };
 use crate::config::{Config, Written};
+use crate::embedded::{Pulled, pull_missing};
 use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::{outcome, output, wiring};
@@ -75,7 +75,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         name,
         ..config.sandbox.spec(&owner)
     };
-    if let Pulled::GivenUp(exit) = image::pull_missing(&config)? {
+    if let Pulled::GivenUp(exit) = pull_missing(&config)? {
         return Ok(exit);
     }
     let config = &config;
@@ -92,9 +92,11 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Err(signal) => return Ok(Exit::signal(signal)),
         };
         let isolation = service.isolation(&owner, &sandbox.id).await?;
+        let reach = service.reach(&owner, &sandbox.id).await?;
         if config.json {
-            output::object(&SandboxObject::new(&sandbox, None, Some(&isolation)));
+            output::object(&SandboxObject::new(&sandbox, None, Some(&isolation)).with_reach(reach.as_ref()));
         } else {
+            reach::tell(reach.as_ref());
             outcome::name_missing(&isolation.missing());
             outcome::name_passed_through(&config.sandbox);
             output::text(&format!("{}\n", sandbox.id));

@@ -77,7 +77,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let base = arguments.base.as_deref().map(str::parse::<ImageName>).transpose()?;
     let check = if arguments.no_verify { Check::Skip("--no-verify".to_owned()) } else { Check::Rebuild };
     let config = &config;
-    wiring::with_service(config, |service| async move {
+    wiring::with_service_and_images(config, |service, images| async move {
         let mut signals = Signals::listen()?;
         let owner = Owner::local();
         let sandbox = find(&service, &owner, &arguments.sandbox).await?;
@@ -85,7 +85,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Pull::Missing => Fetching::Missing,
             Pull::Never => Fetching::Nothing,
         };
-        let terms = Terms { fetching, timeout: RunSettings::default().timeout, bases: KnownBases::All };
+        let terms = Terms { fetching, timeout: RunSettings::default().timeout, bases: KnownBases::All, images };
         let exports = Exports::new(&service, config, terms)?;
         let request = ExportRequest { sandbox: sandbox.id, base, check };
         let progress: Arc<dyn Progress> = Arc::new(Telling { wanted: !config.json });

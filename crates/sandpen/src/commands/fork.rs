@@ -4,13 +4,13 @@ use clap::Args;
 use sandbox::{ForkRequest, Lifetime, Owner, Persistence, Result, SandboxName};
 
 use crate::cli::examples;
-use crate::commands::find;
 use crate::commands::ps::SandboxObject;
+use crate::commands::{find, reach};
 use crate::config::flags::LifetimeFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::signals::Signals;
-use crate::{output, wiring};
+use crate::{outcome, output, wiring};
 
 /// Make a sandbox with the files of another, and print its id
 ///
@@ -53,10 +53,13 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Ok(forked) => forked?,
             Err(signal) => return Ok(Exit::signal(signal)),
         };
+        let isolation = service.isolation(&owner, &sandbox.id).await?;
+        let reach = service.reach(&owner, &sandbox.id).await?;
         if config.json {
-            let isolation = service.isolation(&owner, &sandbox.id).await?;
-            output::object(&SandboxObject::new(&sandbox, None, Some(&isolation)));
+            output::object(&SandboxObject::new(&sandbox, None, Some(&isolation)).with_reach(reach.as_ref()));
         } else {
+            reach::tell(reach.as_ref());
+            outcome::name_missing(&isolation.missing());
             output::text(&format!("{}\n", sandbox.id));
         }
         Ok(Exit::SUCCESS)

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use engine_docker::Flavour;
 use images::registry::{Credentials, Proxies, Settings};
-use images::{Error as ImageError, Named, Reference, Store, Work};
+use images::{Named, Reference, Store, Work};
 use sandbox::{ByteSize, Error, Image, Result};
 use serde::Serialize;
 
+pub use self::daemon::PullBars;
+pub use self::error::image_error;
 use self::progress::Bar;
 pub use self::pull::{Pulled, pull_missing};
 use crate::cli::examples;
@@ -19,8 +21,10 @@ use crate::exit::Exit;
 use crate::signals::Signals;
 use crate::{output, time, wiring};
 
+mod asked;
 mod build;
 mod daemon;
+mod error;
 mod export;
 mod import;
 mod list;
@@ -54,9 +58,9 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Pull(pull::Arguments),
+    Pull(asked::Pull),
     Import(import::Arguments),
-    Ls(list::Arguments),
+    Ls(asked::List),
     Rm(remove::Arguments),
     Tag(tag::Arguments),
     Export(export::Arguments),
@@ -86,7 +90,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         _ => {}
     }
     match arguments.command {
-        Command::Pull(arguments) => pull::run(arguments, &config),
+        Command::Pull(arguments) => pull::run(&arguments, &config),
         Command::Import(arguments) => import::run(arguments, &config),
         Command::Ls(arguments) => list::run(&arguments, &config),
         Command::Rm(arguments) => remove::run(&arguments, &config),
@@ -222,26 +226,6 @@ fn work<T: Send + 'static>(
     });
     bar.end();
     done
-}
-
-/// What went wrong with an image, in the words of the command line.
-pub fn image_error(error: ImageError) -> Error {
-    match &error {
-        ImageError::Refused(what) => Error::invalid_input(format!("the image is refused: {what}")),
-        ImageError::LimitExceeded(what) => Error::limit_exceeded(format!("the image is too large: {what}")),
-        ImageError::Unsupported(what) => Error::unsupported(what.clone()),
-        ImageError::Invalid(what) => Error::invalid_input(what.clone()),
-        ImageError::NotFound(what) => Error::not_found(what.clone()).with_hint("sandpen image ls shows what is here"),
-        ImageError::Denied(what) => {
-            Error::denied(what.clone()).with_hint("log in with docker login, or check the name of the image")
-        }
-        ImageError::Unavailable(what) => Error::unavailable(what.clone())
-            .with_hint("a registry that is not encrypted has to be named with --insecure-registry"),
-        ImageError::Cancelled => Error::unavailable("it was given up"),
-        ImageError::Io { doing, source } => {
-            Error::unavailable(format!("{} while {doing}", crate::output::reason(source)))
-        }
-    }
 }
 
 fn list_of(names: impl IntoIterator<Item = impl Display>) -> String {

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use sandbox::{ByteSize, IsolationReport, Network, Owner, Persistence, Result, SandboxInfo};
+use sandbox::{ByteSize, IsolationReport, Network, Owner, Persistence, Reach, Result, SandboxInfo};
 use serde::Serialize;
 
 use crate::config::Config;
@@ -39,6 +39,17 @@ pub struct SandboxObject {
     network: String,
     /// `null` when it ended before it could be asked.
     isolation: Option<IsolationObject>,
+    /// Commands of the daemon's own tools, for one that was just made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reach: Option<ReachObject>,
+}
+
+#[derive(Debug, Serialize)]
+struct ReachObject {
+    enter: String,
+    stop: Option<String>,
+    start: Option<String>,
+    remove: String,
 }
 
 impl SandboxObject {
@@ -47,7 +58,7 @@ impl SandboxObject {
             sandbox_id: sandbox.id.to_string(),
             name: sandbox.name.as_ref().map(ToString::to_string),
             image: sandbox.image.to_string(),
-            state: sandbox.state.as_str(),
+            state: sandbox.condition(),
             persistent: sandbox.persistence == Persistence::Persistent,
             created_at: time::rfc3339(sandbox.created_at),
             expires_at: sandbox.expires_at.map(time::rfc3339),
@@ -58,7 +69,14 @@ impl SandboxObject {
             disk_limit_bytes: sandbox.limits.disk.bytes(),
             network: sandbox.network.to_string(),
             isolation: isolation.map(Into::into),
+            reach: None,
         }
+    }
+
+    pub fn with_reach(self, reach: Option<&Reach>) -> Self {
+        let reach =
+            reach.cloned().map(|Reach { enter, stop, start, remove }| ReachObject { enter, stop, start, remove });
+        Self { reach, ..self }
     }
 }
 
@@ -121,7 +139,7 @@ fn table(rows: &[(SandboxInfo, Option<u64>)], now: SystemTime) -> Table {
             sandbox.image.to_string().into(),
             time::short(whole_seconds(age)).into(),
             expires.map_or_else(nothing, |left| time::short(whole_seconds(left)).into()),
-            sandbox.state.as_str().into(),
+            sandbox.condition().into(),
             match &sandbox.network {
                 Network::None => nothing(),
                 Network::Internet => "internet".into(),
@@ -154,6 +172,7 @@ mod tests {
             image: Image::Host,
             persistence: Persistence::Persistent,
             state: State::Live,
+            rest: None,
             created_at: now - Duration::from_millis(250_400),
             expires_at: Some(now + Duration::from_millis(599_900)),
             lifetime: Lifetime::default(),

@@ -12,10 +12,10 @@ use sandbox::{
 
 use crate::attach::{self, CutShort, Input, Screen};
 use crate::cli::examples;
-use crate::commands::image::{self, Pulled};
 use crate::commands::package;
 use crate::config::flags::{EnvFlag, NetworkFlags, PackageFlags, PullFlags, SandboxFlags, TimeoutFlag};
 use crate::config::{Config, EngineChoice, Written};
+use crate::embedded::{Pulled, pull_missing};
 use crate::exit::Exit;
 use crate::outcome::{self, Remedy, ResultObject};
 use crate::output::{self, Teller};
@@ -147,7 +147,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let outputs = arguments.output.iter().map(|text| transfer::parse_output(text)).collect::<Result<Vec<_>>>()?;
     let environment = config.sandbox.environment()?;
     arguments.check(&config.sandbox.image)?;
-    if let Pulled::GivenUp(exit) = image::pull_missing(&config)? {
+    if let Pulled::GivenUp(exit) = pull_missing(&config)? {
         return Ok(exit);
     }
     wiring::with_passing_service(&config, |service| async {
@@ -228,21 +228,21 @@ impl Run<'_> {
             return Ok((source?, sandbox?, Vec::new()));
         }
         let source = source.await?;
-        let packages = match &source {
-            Some(source) if !self.arguments.package.is_empty() => self.packages(source).await?,
-            Some(_) | None => Vec::new(),
-        };
         let image = match &source {
             Some(source) => self.service.image_for(&source.language, image.clone()).await?,
             None => image.clone(),
         };
+        let packages = match &source {
+            Some(source) if !self.arguments.package.is_empty() => self.packages(source, &image).await?,
+            Some(_) | None => Vec::new(),
+        };
         Ok((source, self.prepare(image, &packages).await?, packages))
     }
 
-    async fn packages(&self, source: &Source) -> Result<Vec<Prepared>> {
+    async fn packages(&self, source: &Source, image: &Image) -> Result<Vec<Prepared>> {
         let usual = PackageLanguage::usual(&source.language, &self.arguments.package.texts())?;
         let wanted = self.arguments.package.packages(usual)?;
-        package::provide(&self.service, &self.owner, &self.config.sandbox.image, &wanted, self.config.json).await
+        package::provide(&self.service, &self.owner, image, &wanted, self.config.json).await
     }
 
     async fn prepare(&self, image: Image, packages: &[Prepared]) -> Result<SandboxInfo> {

@@ -10,6 +10,7 @@ use crate::cli::examples;
 use crate::config::flags::ServerFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
+use crate::mcp::setup;
 use crate::output::{self, ADVICE, DIM};
 use crate::table::{Align, Cell, Table};
 use crate::wiring;
@@ -50,7 +51,8 @@ struct ToolObject<'a> {
     idempotent: bool,
     open_world: bool,
     input_schema: &'a Map<String, Value>,
-    output_schema: &'a Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<&'a Map<String, Value>>,
 }
 
 impl<'a> From<&'a Tool> for ToolObject<'a> {
@@ -65,7 +67,7 @@ impl<'a> From<&'a Tool> for ToolObject<'a> {
             idempotent: tool.hints.idempotent,
             open_world: tool.hints.open_world,
             input_schema: &tool.input_schema,
-            output_schema: &tool.output_schema,
+            output_schema: tool.output_schema.as_ref(),
         }
     }
 }
@@ -76,7 +78,8 @@ struct ToolList<'a> {
 }
 
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
-    let catalog = Catalog::new(&wiring::policy(&config)?, &config.server.selection)?;
+    let config = config.serving()?;
+    let catalog = setup::catalog(&config, &wiring::policy(&config)?)?;
     let shown: Vec<&Tool> = match &arguments.tool {
         None => catalog.tools().iter().collect(),
         Some(name) => vec![catalog.find(name).ok_or_else(|| unknown(&catalog, name))?],

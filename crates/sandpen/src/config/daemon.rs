@@ -1,6 +1,7 @@
 //! Settings of the engines that are somebody else's daemon.
 
 use sandbox::{Error, Image, ImageName, Result};
+use tools::ImagePattern;
 
 use super::ContainerUser;
 
@@ -13,6 +14,8 @@ pub struct DaemonConfig {
     pub context: Option<String>,
     /// What a sandbox starts from when nothing is asked for: there is no host image on a daemon.
     pub image: ImageName,
+    /// Images from registries that may bring languages along.
+    pub runner_images: Vec<ImagePattern>,
     pub user: ContainerUser,
     /// One of the runtimes that the daemon knows.
     pub runtime: Option<String>,
@@ -24,6 +27,7 @@ impl Default for DaemonConfig {
             host: None,
             context: None,
             image: "docker.io/library/python:3.13-slim".parse().expect("this is the name of an image"),
+            runner_images: Vec::new(),
             user: ContainerUser::Sandbox,
             runtime: None,
         }

@@ -5,16 +5,19 @@ use std::path::PathBuf;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use sandbox::Layer;
+use tools::ProfileName;
 
 use super::key::Key;
 use super::written::{Origin, Written};
 use super::{Color, EngineChoice, LogLevel};
 
+mod code;
 mod daemon;
 mod images;
 mod network;
 mod packages;
 
+pub use code::CodeFlags;
 pub use daemon::DaemonFlags;
 pub use images::{PullFlags, RegistryFlags};
 pub use network::{GatewayFlags, GrantFlags, NetworkFlags, SecretsFileFlag};
@@ -24,7 +27,7 @@ pub use packages::{PackageFlags, PackageHostFlag};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Global options")]
 pub struct GlobalFlags {
-    /// What makes the sandboxes [default: native]
+    /// What makes the sandboxes [default: native on Linux, docker elsewhere]
     #[arg(long, global = true, value_name = "ENGINE", value_parser = PossibleValuesParser::new(EngineChoice::NAMES))]
     engine: Option<String>,
 
@@ -137,8 +140,8 @@ pub struct EnvFlag {
     #[arg(long, short = 'e', value_name = "NAME=VALUE")]
     env: Vec<String>,
 
-    /// Pass on this variable of your own environment; code in the sandbox can read it
-    #[arg(long, value_name = "NAME")]
+    /// Pass on these variables of your own environment; code in the sandbox can read them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pass_through_env: Vec<String>,
 }
 
@@ -198,6 +201,18 @@ pub struct ServerFlags {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     tools: Vec<String>,
 
+    /// Speak for an older server, with its tools instead of ours: cloudflare, sandbox-server, code-runner, automata or
+    /// philschmid
+    #[arg(long, value_name = "PROFILE", value_parser = PossibleValuesParser::new(ProfileName::NAMES), hide_possible_values = true)]
+    profile: Option<String>,
+
+    /// Where a profile should differ from its older server: shell, flag-failures, end-containers or plain-uris
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    profile_option: Vec<String>,
+
+    #[command(flatten)]
+    code: CodeFlags,
+
     /// Leave these tools out, whatever else is said
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     exclude_tools: Vec<String>,
@@ -256,6 +271,9 @@ pub struct ServerFlags {
 
 impl ServerFlags {
     pub fn write_to(&self, written: &mut Written) {
+        push(written, Key::Profile, &self.profile);
+        push(written, Key::ProfileOption, &self.profile_option);
+        self.code.write_to(written);
         push(written, Key::Toolsets, &self.toolsets);
         push(written, Key::Tools, &self.tools);
         push(written, Key::ExcludeTools, &self.exclude_tools);

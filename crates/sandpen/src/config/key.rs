@@ -46,6 +46,7 @@ keys! {
     DaemonHost, "daemon_host", One;
     DockerContext, "docker_context", One;
     ContainerImage, "container_image", One;
+    RunnerImage, "runner_image", List;
     ContainerUser, "container_user", One;
     Runtime, "runtime", One;
     Image, "image", One;
@@ -71,6 +72,11 @@ keys! {
     OwnerNetworkConnections, "owner_network_connections", One;
     OwnerNetworkBytes, "owner_network_bytes", One;
     OwnerNetworkRate, "owner_network_rate", One;
+    Profile, "profile", One;
+    ProfileOption, "profile_option", List;
+    PythonImage, "python_image", One;
+    JsImage, "js_image", One;
+    CodeLanguage, "code_language", One;
     Toolsets, "toolsets", List;
     Tools, "tools", List;
     ExcludeTools, "exclude_tools", List;

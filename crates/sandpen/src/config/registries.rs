@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use images::Mirror;
 use images::reference::is_host;
-use images::registry::Mirror;
 use sandbox::{Error, Result};
 
 use super::Pull;

@@ -21,6 +21,8 @@ pub struct SandboxConfig {
     pub(super) timeout: Option<Duration>,
     pub(super) environment: Environment,
     pub(super) pass_through: BTreeSet<String>,
+    /// Do without those of them that are not set.
+    pub(super) skip_unset: bool,
 }
 
 impl Default for SandboxConfig {
@@ -34,6 +36,7 @@ impl Default for SandboxConfig {
             timeout: None,
             environment: Environment::default(),
             pass_through: BTreeSet::new(),
+            skip_unset: false,
         }
     }
 }
@@ -55,8 +58,13 @@ impl SandboxConfig {
 
     fn environment_from(&self, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Environment> {
         let mut passed = Environment::default();
-        for name in self.passed_through() {
-            let value = lookup(name).ok_or_else(|| {
+        for name in self.named() {
+            let value = lookup(name);
+            if value.is_none() && self.skip_unset {
+                tracing::warn!(name, "a variable that is to be passed on is not set");
+                continue;
+            }
+            let value = value.ok_or_else(|| {
                 Error::invalid_input(format!("{name} is to be passed on, and is not set"))
                     .with_hint(format!("set it, or leave out --pass-through-env {name}"))
             })?;
@@ -76,13 +84,20 @@ impl SandboxConfig {
 
     /// The names of our variables that programs get, with what they hold.
     pub fn passed_through(&self) -> impl Iterator<Item = &str> {
+        self.named().filter(|name| !self.skip_unset || std::env::var_os(name).is_some())
+    }
+
+    fn named(&self) -> impl Iterator<Item = &str> {
         // One that is set as well has the value that was set, which is no news to anybody.
         self.pass_through.iter().map(String::as_str).filter(|name| self.environment.get(name).is_none())
     }
 
-    pub(super) fn pass_on(&mut self, name: &str) -> Result<()> {
-        Environment::default().insert(name, "")?;
-        self.pass_through.insert(name.to_owned());
+    /// One name, or several with commas between them.
+    pub(super) fn pass_on(&mut self, names: &str) -> Result<()> {
+        for name in names.split(',').map(str::trim) {
+            Environment::default().insert(name, "")?;
+            self.pass_through.insert(name.to_owned());
+        }
         Ok(())
     }
 
@@ -133,5 +148,14 @@ mod tests {
         let error = config(&["GONE"]).environment_from(|_| None).unwrap_err();
         assert_eq!(error.message(), "GONE is to be passed on, and is not set");
         assert!(SandboxConfig::default().pass_on("A=B").is_err());
+    }
+
+    #[test]
+    fn some_do_without_those_that_are_not_set() {
+        let mut config = config(&["REGION, GONE"]);
+        config.skip_unset = true;
+        let ours = |name: &str| (name != "GONE").then(|| OsString::from("our"));
+        let environment = config.environment_from(ours).unwrap();
+        assert_eq!(environment.iter().collect::<Vec<_>>(), [("REGION", "our")]);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use sandbox::Error;
+use tools::ProfileName;
 
 use super::key::Key;
 
@@ -12,6 +13,8 @@ pub enum Origin {
     File(PathBuf),
     Variables,
     Flags,
+    /// What an older server does, unless somebody says otherwise.
+    Profile(ProfileName),
 }
 
 impl Origin {
@@ -20,6 +23,7 @@ impl Origin {
             Self::File(path) => format!("{} in {}", key.name(), path.display()),
             Self::Variables => key.variable(),
             Self::Flags => key.flag(),
+            Self::Profile(profile) => format!("{} of the profile {profile}", key.name()),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use images::difference::{Interest, Kind, Tree};
-use images::{Digest, Image, ImageLayer, Named, Reference};
+use images::{Digest, Image, ImageLayer, Named, Reference, Writing};
 use sandbox::{
     ByteRange, Error, Files, GuestPath, History, Image as Origin, ImageName, Owner, Result, SandboxInfo, SavedName,
 };
@@ -11,6 +11,7 @@ use tokio::io::AsyncReadExt;
 use tokio_util::sync::CancellationToken;
 
 use super::context::inner;
+use super::daemon::Side;
 use super::{Exports, KnownBases, passing};
 use crate::commands::image::{image_error, saved};
 use crate::random;
@@ -28,12 +29,20 @@ pub struct Base {
     pub digest: Option<String>,
     /// `NAME=value`, as far as the image is here.
     pub environment: Vec<String>,
-    /// The sandbox as it was saved, which keeps its layers.
-    saved: Image,
-    first_own: usize,
+    pub layers: OwnLayers,
     pub tree: Tree,
     /// Whom programs of the sandbox run as.
     pub user: (u64, u64),
+    /// What is known of it at a daemon, if it is there.
+    pub daemon: Option<Side>,
+}
+
+/// What a sandbox has of its own.
+pub enum OwnLayers {
+    /// Layers of the sandbox as it was saved, from the first that is not its image's.
+    Saved { image: Box<Image>, first: usize },
+    /// One that was written for this, kept as long as its store is written to.
+    Written { layer: Box<ImageLayer>, _writing: Writing },
 }
 
 impl Base {
@@ -79,15 +88,18 @@ impl Base {
             digest: named.map(|named| named.index.unwrap_or(named.manifest.digest).qualified()),
             reference,
             environment,
-            first_own,
             user: user.map_or(SANDBOX_USER, |facts| (facts.user, facts.group)),
             tree,
-            saved,
+            layers: OwnLayers::Saved { image: Box::new(saved), first: first_own },
+            daemon: None,
         })
     }
 
     pub fn own_layers(&self) -> &[ImageLayer] {
-        &self.saved.layers[self.first_own..]
+        match &self.layers {
+            OwnLayers::Saved { image, first } => &image.layers[*first..],
+            OwnLayers::Written { layer, .. } => std::slice::from_ref(layer),
+        }
     }
 
     /// Where its user is at home, as far as sandboxes give one.
@@ -110,14 +122,14 @@ impl Base {
 }
 
 /// An image that is to stand behind `FROM`.
-struct Asked {
-    reference: Reference,
+pub(super) struct Asked {
+    pub reference: Reference,
     /// Whether what is here of it may be looked at.
-    is_known: bool,
+    pub is_known: bool,
 }
 
 impl Asked {
-    fn new(name: &ImageName, bases: &KnownBases) -> Result<Self> {
+    pub fn new(name: &ImageName, bases: &KnownBases) -> Result<Self> {
         let reference: Reference = name.as_str().parse().map_err(image_error)?;
         // Those are names of our own, for what is somebody's or half done.
         if reference.is_local() {
@@ -163,7 +175,7 @@ fn below(exports: &Exports, saved: &Image, origin: &Origin) -> Result<Option<(Na
     Ok(counted.max_by_key(|(_, layers)| *layers))
 }
 
-async fn no_base(files: &dyn Files, origin: &Origin) -> Error {
+pub(super) async fn no_base(files: &dyn Files, origin: &Origin) -> Error {
     let what = match origin {
         Origin::Host => "the sandbox was made from this machine's own programs, which no registry has".to_owned(),
         Origin::Named(name) => format!("the image {name} that the sandbox was made from is not here any more"),

@@ -82,6 +82,11 @@ impl Dockerfile {
         let _ = writeln!(self.text, "ADD {archive} /");
     }
 
+    /// The same of an archive that is all somebody's: Podman does not ask archives for owners.
+    pub fn add_as(&mut self, archive: &str, user: u64, group: u64) {
+        let _ = writeln!(self.text, "ADD --chown={user}:{group} {archive} /");
+    }
+
     /// An archive of the context, unpacked in a directory.
     pub fn add_to(&mut self, archive: &str, directory: &str) {
         let _ = writeln!(self.text, "ADD {archive} {directory}/");

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::base::Base;
 use super::context::{self, Placed, Source, inner};
+use super::daemon::Side;
 use super::dockerfile::Dockerfile;
 use super::files_of;
 use super::packages::{self, Installed};
@@ -73,8 +74,9 @@ fn text(
     reader: Reader,
 ) -> Result<Rendered> {
     let base = &draft.base;
-    let mut rendering =
-        Rendering { draft, directory, reader, kept, file: Dockerfile::from(&base.from), notes: Vec::new() };
+    let exact = base.daemon.as_ref().and_then(Side::checked_base);
+    let file = Dockerfile::from(foundation(reader, &base.from, exact));
+    let mut rendering = Rendering { draft, directory, reader, kept, file, notes: Vec::new() };
     if let Some(digest) = &base.digest {
         rendering.file.comment(&format!("{} was {digest}", base.from));
     }
@@ -85,6 +87,14 @@ fn text(
     rendering.file.work_directory(&draft.history.work_directory);
     let Rendering { file, notes, .. } = rendering;
     Ok(Rendered { check: file.clone(), dockerfile: file, notes })
+}
+
+/// What to build upon. Others know an image by its name alone; where it is known exactly, it is what is checked.
+fn foundation<'a>(reader: Reader, name: &'a str, exact: Option<&'a str>) -> &'a str {
+    match reader {
+        Reader::Check => exact.unwrap_or(name),
+        Reader::Others => name,
+    }
 }
 
 /// The directories that every sandbox has, as this one has them.
@@ -122,7 +132,8 @@ impl Rendering<'_> {
             self.put(placed);
         }
         let has = |name: &str| base.environment.iter().any(|pair| pair.split('=').next() == Some(name));
-        if base.is_sandbox_user() {
+        // At a daemon everybody is at home there.
+        if base.is_sandbox_user() || base.daemon.is_some() {
             self.file.environment("HOME", &base.home().to_string_lossy());
             self.file.environment("USER", "sandbox");
         }
@@ -142,13 +153,15 @@ impl Rendering<'_> {
         if !self.draft.packages.is_empty() {
             self.file.user(0, 0);
         }
+        let is_at_daemon = self.draft.base.daemon.is_some();
         for (installed, kept) in self.draft.packages.iter().zip(self.kept) {
             match (self.reader, kept) {
+                (Reader::Check, None) if is_at_daemon => {}
                 (Reader::Check, Some(archive)) => self.file.add_to(archive, &installed.at.to_string_lossy()),
                 (Reader::Check, None) | (Reader::Others, _) => self.file.run(&installed.command(), &nothing, false),
             }
         }
-        if self.kept.iter().any(Option::is_some) {
+        if self.kept.iter().any(|kept| kept.is_some() || is_at_daemon) {
             self.notes.push("packages were not fetched again for the comparison, and were not compared".to_owned());
         }
     }
@@ -199,7 +212,10 @@ impl Rendering<'_> {
             self.file.copy(from, to, user, group);
         }
         if let Some(archive) = &placed.archive {
-            self.file.add(archive);
+            match self.draft.base.daemon {
+                Some(_) => self.file.add_as(archive, user, group),
+                None => self.file.add(archive),
+            }
         }
     }
 
@@ -276,6 +292,13 @@ fn ending(path: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_checked_does_not_move_with_a_name() {
+        assert_eq!(foundation(Reader::Check, "tool:1", Some("0123abcd")), "0123abcd");
+        assert_eq!(foundation(Reader::Check, "tool:1", None), "tool:1");
+        assert_eq!(foundation(Reader::Others, "tool:1", Some("0123abcd")), "tool:1");
+    }
 
     #[test]
     fn names_of_code_are_the_same_each_time() {

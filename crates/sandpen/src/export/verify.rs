@@ -52,6 +52,12 @@ pub struct Attempt<'a> {
 impl Verifier {
     pub async fn verify(&self, attempt: &Attempt<'_>, cancel: &CancellationToken) -> Result<Verified> {
         let Attempt { owner, sandbox, base, rendered, context, progress } = *attempt;
+        if let Some(side) = &base.daemon {
+            return match side.verify(&self.store, base, rendered.check.text(), context, cancel).await {
+                Ok(verified) => Ok(verified),
+                Err(error) => judged(error),
+            };
+        }
         let workshop = Workshop {
             store: Arc::clone(&self.store),
             sandboxes: Sandboxes::new(&self.service, owner),
@@ -80,15 +86,20 @@ impl Verifier {
         let cancel = cancel.clone();
         let compared = blocking(move || compare(&store, &base, &reference, &cancel)).await?;
         drop(name);
-        let tell = |one: difference::Difference| {
-            let path = GuestPath::root().join(&one.path).unwrap_or_else(|_| GuestPath::root());
-            Difference { path, what: word(one.what) }
-        };
-        Ok(Verified::Outcome(Outcome::Compared {
-            same: compared.same,
-            differences: compared.differences.into_iter().map(tell).collect(),
-            more: compared.more,
-        }))
+        Ok(Verified::Outcome(told(compared)))
+    }
+}
+
+/// A comparison for those who asked for the export.
+pub fn told(compared: difference::Comparison) -> Outcome {
+    let tell = |one: difference::Difference| {
+        let path = GuestPath::root().join(&one.path).unwrap_or_else(|_| GuestPath::root());
+        Difference { path, what: word(one.what) }
+    };
+    Outcome::Compared {
+        same: compared.same,
+        differences: compared.differences.into_iter().map(tell).collect(),
+        more: compared.more,
     }
 }
 
@@ -121,6 +132,16 @@ fn compare(
     let own: Vec<Digest> = built.layers.iter().map(|layer| layer.diff_id).collect();
     let count = if own.starts_with(&prefix) { prefix.len() } else { 0 };
     let sides = Sides { below: &built.layers[..count], wanted: base.own_layers(), made: &built.layers[count..] };
+    compare_sides(store, base, sides, cancel)
+}
+
+/// What is worth comparing of both.
+pub fn compare_sides(
+    store: &Store,
+    base: &Base,
+    sides: Sides<'_>,
+    cancel: &CancellationToken,
+) -> images::Result<difference::Comparison> {
     let home = base.home();
     let ignored = |path: &[u8]| {
         if path.is_empty() {

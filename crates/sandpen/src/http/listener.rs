@@ -92,10 +92,6 @@ async fn connection(stream: TcpStream, routes: Router, drain: &Drain) {
 /// Half of the descriptors that this process may have, after asking for all that it can get: each sandbox needs some
 /// too.
 fn connections() -> usize {
-    let resource = rustix::process::Resource::Nofile;
-    let mut limit = rustix::process::getrlimit(resource);
-    limit.current = limit.maximum;
-    let _ = rustix::process::setrlimit(resource, limit);
-    let descriptors = rustix::process::getrlimit(resource).current.unwrap_or(u64::MAX);
+    let descriptors = sandbox::system::allow_descriptors();
     CONNECTIONS.min(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)).max(1)
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
-    CompletionInfo, CustomRequest, CustomResult, DiscoverResult, ErrorData, GetPromptRequestParams, GetPromptResponse,
-    GetPromptResult, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams, InitializeResult,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    PromptMessage, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Role, ServerCapabilities,
-    ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
+    CompletionInfo, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams,
+    GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams,
+    InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
+    PaginatedRequestParams, PromptMessage, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Role,
+    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -17,12 +18,13 @@ use sandbox::{Error, Owner, SandboxService};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tools::{
-    Call, Catalog, Exporter, HostFiles, ImageSource, Policy, Silent, Toolset, instructions, prompts, resources,
+    Call, Catalog, Exporter, HostFiles, Identity, ImageSource, Policy, Profile, Silent, Toolset, instructions, prompts,
+    resources,
 };
 
 use super::answer::{self, Labels};
 use super::era::Era;
-use super::errors::protocol_error;
+use super::errors::{protocol_error, rejected};
 use super::guard::guarded;
 use super::progress::Reporter;
 use super::requests;
@@ -81,10 +83,9 @@ impl Adapter {
         Self { shared: self.shared.clone(), subscriptions: Arc::default() }
     }
 
-    /// Ends tasks and sandboxes. No request is served well after this.
-    pub async fn shut_down(&self) -> sandbox::Result<()> {
+    /// What calls have left behind ends. The sandboxes are others' too.
+    pub fn end_tasks(&self) {
         self.shared.tasks.shut_down();
-        self.parts().service.shutdown().await
     }
 
     fn parts(&self) -> &Parts {
@@ -114,9 +115,34 @@ impl Adapter {
         })
     }
 
-    fn tool(&self, name: &str) -> Result<&tools::Tool, ErrorData> {
-        let found = self.parts().catalog.find(name);
-        found.ok_or_else(|| ErrorData::invalid_params(format!("there is no tool {name:?}"), None))
+    /// What answers a call of a tool that is not there.
+    fn unknown(&self, name: &str, era: Era) -> Result<CallToolResponse, ErrorData> {
+        match self.profile() {
+            Some(profile) => {
+                profile.unknown_tool(name).map(|output| answer::result(output, era).into()).map_err(rejected)
+            }
+            None => Err(ErrorData::invalid_params(format!("there is no tool {name:?}"), None)),
+        }
+    }
+
+    fn profile(&self) -> Option<&dyn Profile> {
+        self.parts().catalog.profile()
+    }
+
+    /// Methods that older servers did not have.
+    fn only_ours(&self, method: &str) -> Result<(), ErrorData> {
+        match self.profile() {
+            Some(_) => Err(self.in_own_words(method, requests::absent(method))),
+            None => Ok(()),
+        }
+    }
+
+    /// In the words of the one who is spoken for, where it had some.
+    fn in_own_words(&self, method: &str, error: ErrorData) -> ErrorData {
+        match self.profile().and_then(|profile| profile.unknown_method(method)) {
+            Some(message) if error.code == ErrorCode::METHOD_NOT_FOUND => ErrorData::new(error.code, message, None),
+            Some(_) | None => error,
+        }
     }
 
     /// A run of a client that knows tasks: it need not wait, and neither does the run have to be given up early.
@@ -133,7 +159,10 @@ impl Adapter {
         let policy = Arc::new(Policy { wait: call.policy.longest_timeout, ..(*call.policy).clone() });
         let working = Working::start(|cancelled| async move {
             let call = Call { cancelled, policy, ..call };
-            let output = adapter.tool(&request.name)?.call(call, request.arguments.unwrap_or_default()).await;
+            let Some(tool) = adapter.parts().catalog.find(&request.name) else {
+                return Err(protocol_error(&Error::internal("a tool is gone")));
+            };
+            let output = tool.call(call, request.arguments.unwrap_or_default()).await.map_err(rejected)?;
             Ok(answer::result(output, era))
         });
         self.shared.tasks.answer(&owner, working, context, Reporter::finish(reporter)).await
@@ -142,6 +171,14 @@ impl Adapter {
 
 impl ServerHandler for Adapter {
     fn get_info(&self) -> ServerConfig {
+        if let Some(profile) = self.profile() {
+            let capabilities = ServerCapabilities::builder().enable_resources().enable_tools().build();
+            let info = ServerConfig::new(capabilities).with_server_info(implementation_of(profile));
+            return match profile.instructions() {
+                Some(text) => info.with_instructions(text),
+                None => info,
+            };
+        }
         let capabilities = ServerCapabilities::builder()
             .enable_completions()
             .enable_prompts()
@@ -180,8 +217,23 @@ impl ServerHandler for Adapter {
     ) -> Result<ListToolsResult, ErrorData> {
         requests::first_page(request.as_ref())?;
         let era = Era::of(&context);
-        let tools = self.parts().catalog.tools().iter().map(|tool| answer::tool(tool, era)).collect();
-        let Labels { meta, ttl_ms, cache_scope } = Labels::stable(era);
+        let Parts { service, catalog, .. } = self.parts();
+        // Before there is anything to hold on to while the answer comes.
+        let languages = match service.has_changing_runners() {
+            true => current_languages(service).await,
+            false => None,
+        };
+        let mut tools: Vec<Tool> = catalog.tools().iter().map(|tool| answer::tool(tool, era)).collect();
+        let Labels { meta, ttl_ms, cache_scope } = if service.has_changing_runners() {
+            if let Some((name, schema)) = languages.and_then(|names| catalog.with_languages(names))
+                && let Some(tool) = tools.iter_mut().find(|tool| tool.name == name)
+            {
+                tool.input_schema = Arc::new(schema);
+            }
+            Labels::current(era)
+        } else {
+            Labels::stable(era)
+        };
         Ok(ListToolsResult { meta, ttl_ms, cache_scope, ..ListToolsResult::with_all_items(tools) })
     }
 
@@ -194,19 +246,22 @@ impl ServerHandler for Adapter {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let tool = self.tool(&request.name)?;
+        let era = Era::of(&context);
+        let Some(tool) = self.parts().catalog.find(&request.name) else {
+            return self.unknown(&request.name, era);
+        };
         let reporter = Reporter::start(&context);
         let call = Call { progress: Reporter::progress(reporter.as_ref()), ..self.call(&context)? };
-        let era = Era::of(&context);
         let knows_tasks = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
-        let mut response = if era == Era::Modern && knows_tasks && tool.toolset == Toolset::Run {
-            self.call_as_task(request, call, reporter, &context).await?
-        } else {
-            let arguments = request.arguments.unwrap_or_default();
-            let output = guarded(async { Ok(tool.call(call, arguments).await) }).await;
-            Reporter::finish(reporter).await;
-            answer::result(output?, era).into()
-        };
+        let mut response =
+            if era == Era::Modern && knows_tasks && tool.toolset == Toolset::Run && self.profile().is_none() {
+                self.call_as_task(request, call, reporter, &context).await?
+            } else {
+                let arguments = request.arguments.unwrap_or_default();
+                let output = guarded(async { tool.call(call, arguments).await.map_err(rejected) }).await;
+                Reporter::finish(reporter).await;
+                answer::result(output?, era).into()
+            };
         match &mut response {
             CallToolResponse::Complete(result) => result.meta = Labels::passing(era).meta,
             CallToolResponse::Task(task) => task.meta = Labels::passing(era).meta,
@@ -249,7 +304,13 @@ impl ServerHandler for Adapter {
     ) -> Result<ListResourcesResult, ErrorData> {
         requests::first_page(request.as_ref())?;
         let call = self.call(&context)?;
-        let found = guarded(async { resources::list(&call).await.map_err(|error| protocol_error(&error)) }).await?;
+        let listing = async {
+            match self.profile() {
+                Some(profile) => Ok(profile.resources()),
+                None => resources::list(&call).await.map_err(|error| protocol_error(&error)),
+            }
+        };
+        let found = guarded(listing).await?;
         let Labels { meta, ttl_ms, cache_scope } = Labels::private(Era::of(&context));
         let found = ListResourcesResult::with_all_items(found.into_iter().map(answer::resource).collect());
         Ok(ListResourcesResult { meta, ttl_ms, cache_scope, ..found })
@@ -262,7 +323,8 @@ impl ServerHandler for Adapter {
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         requests::first_page(request.as_ref())?;
         let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context));
-        let templates = resources::TEMPLATES.iter().map(answer::template).collect();
+        let templates = self.profile().map_or(resources::TEMPLATES, |profile| profile.templates());
+        let templates = templates.iter().map(answer::template).collect();
         let templates = ListResourceTemplatesResult::with_all_items(templates);
         Ok(ListResourceTemplatesResult { meta, ttl_ms, cache_scope, ..templates })
     }
@@ -279,7 +341,12 @@ impl ServerHandler for Adapter {
             return Err(ErrorData::internal_error("the request was given up", None));
         };
         let unread = |error| ErrorData { data: Some(json!({ "uri": request.uri })), ..protocol_error(&error) };
-        let reading = async { resources::read(&call, &request.uri).await.map_err(unread) };
+        let reading = async {
+            match self.profile() {
+                Some(profile) => profile.read(&call, &request.uri).await.map_err(rejected),
+                None => resources::read(&call, &request.uri).await.map_err(unread),
+            }
+        };
         let contents = guarded(reading).await?;
         let mut result = ReadResourceResult::new(vec![answer::contents(contents, &request.uri)]);
         Labels { meta: result.meta, ttl_ms: result.ttl_ms, cache_scope: result.cache_scope } =
@@ -292,6 +359,7 @@ impl ServerHandler for Adapter {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        self.only_ours("resources/subscribe")?;
         let call = self.call(&context)?;
         guarded(self.subscriptions.add(&call, request.uri, context.peer)).await
     }
@@ -335,7 +403,8 @@ impl ServerHandler for Adapter {
     ) -> Result<ListPromptsResult, ErrorData> {
         requests::first_page(request.as_ref())?;
         let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context));
-        let prompts = ListPromptsResult::with_all_items(prompts::ALL.iter().map(answer::prompt).collect());
+        let prompts = if self.profile().is_some() { &[] } else { prompts::ALL };
+        let prompts = ListPromptsResult::with_all_items(prompts.iter().map(answer::prompt).collect());
         Ok(ListPromptsResult { meta, ttl_ms, cache_scope, ..prompts })
     }
 
@@ -344,6 +413,7 @@ impl ServerHandler for Adapter {
         request: GetPromptRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
+        self.only_ours("prompts/get")?;
         let told = |error: Error| protocol_error(&error);
         let prompt = prompts::find(&request.name).map_err(told)?;
         let arguments = request.arguments.unwrap_or_default().into_iter();
@@ -363,6 +433,7 @@ impl ServerHandler for Adapter {
         request: CompleteRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
+        self.only_ours("completion/complete")?;
         let call = self.call(&context)?;
         let values =
             guarded(async { requests::complete(&call, request).await.map_err(|error| protocol_error(&error)) }).await?;
@@ -379,7 +450,20 @@ impl ServerHandler for Adapter {
         request: CustomRequest,
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
-        Err(requests::unknown(&request.method, Era::of(&context)))
+        let error = requests::unknown(&request.method, Era::of(&context));
+        Err(self.in_own_words(&request.method, error))
+    }
+}
+
+/// Images that say what they run come and go while a server runs. While nobody can say which there are, the list of tools is
+/// that of the start: a client without tools could not even be told what is wrong.
+async fn current_languages(service: &SandboxService) -> Option<Vec<String>> {
+    match service.current_runners().await {
+        Ok(runners) => Some(runners.iter().map(|runner| runner.name.clone()).collect()),
+        Err(error) => {
+            tracing::warn!(?error, "the languages of images are not known");
+            None
+        }
     }
 }
 
@@ -391,6 +475,12 @@ fn of_request<T: Clone + Send + Sync + 'static>(context: &RequestContext<RoleSer
 /// Who answers.
 pub fn implementation() -> Implementation {
     Implementation::new("sandpen", env!("CARGO_PKG_VERSION")).with_title("Sandpen")
+}
+
+/// Who is spoken for.
+fn implementation_of(profile: &dyn Profile) -> Implementation {
+    let Identity { name, version } = profile.identity();
+    Implementation::new(name, version)
 }
 
 impl std::fmt::Debug for Adapter {

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
-    CacheScope, CallToolResult, ContentBlock, MetaObject, Prompt, PromptArgument, Resource, ResourceContents,
-    ResourceTemplate, Tool, ToolAnnotations,
+    Annotations, CacheScope, CallToolResult, ContentBlock, MetaObject, Prompt, PromptArgument, Resource,
+    ResourceContents, ResourceTemplate, Role, Tool, ToolAnnotations,
 };
 use serde_json::{Value, json};
-use tools::{Content, Hints, Output, ResourceLink, prompts, resources};
+use tools::{Body, Content, Embedded, Hints, Output, ResourceLink, prompts, resources};
 
 use super::adapter::implementation;
 use super::era::Era;
@@ -27,6 +27,11 @@ pub struct Labels {
 impl Labels {
     pub fn stable(era: Era) -> Self {
         Self::new(era, Some((STABLE_MS, CacheScope::Public)))
+    }
+
+    /// For what is everybody's and may change at any moment.
+    pub fn current(era: Era) -> Self {
+        Self::new(era, Some((0, CacheScope::Public)))
     }
 
     /// For what belongs to one owner and may change at any moment.
@@ -66,9 +71,10 @@ pub fn tool(tool: &tools::Tool, era: Era) -> Tool {
     match era {
         // A client that sees an output schema insists on structured content, which these revisions do not have.
         Era::Plain => described,
-        Era::Structured | Era::Modern => {
-            described.with_title(tool.title).with_raw_output_schema(Arc::new(tool.output_schema.clone()))
-        }
+        Era::Structured | Era::Modern => match &tool.output_schema {
+            Some(schema) => described.with_title(tool.title).with_raw_output_schema(Arc::new(schema.clone())),
+            None => described.with_title(tool.title),
+        },
     }
 }
 
@@ -86,6 +92,9 @@ fn block(content: Content, era: Era) -> ContentBlock {
     match content {
         Content::Text(text) => ContentBlock::text(text),
         Content::Image { mime_type, bytes } => ContentBlock::image(STANDARD.encode(bytes), mime_type),
+        Content::Embedded(Embedded { uri, mime_type, body }) => {
+            ContentBlock::resource(body_of(body, &uri).with_mime_type(mime_type))
+        }
         Content::Link(link) => match era {
             Era::Plain => ContentBlock::text(link_in_words(&link)),
             Era::Structured | Era::Modern => {
@@ -110,17 +119,24 @@ pub fn resource(resource: resources::Resource) -> Resource {
 }
 
 pub fn template(template: &resources::Template) -> ResourceTemplate {
-    ResourceTemplate::new(template.uri_template, template.name)
-        .with_title(template.title)
-        .with_description(template.description)
+    let resources::Template { uri_template, name, title, description, mime_type, priority } = *template;
+    let mut described = ResourceTemplate::new(uri_template, name).with_title(title).with_description(description);
+    described.mime_type = mime_type.map(str::to_owned);
+    described.annotations = priority.map(|priority| {
+        Annotations::default().with_audience(vec![Role::Assistant, Role::User]).with_priority(priority)
+    });
+    described
 }
 
 pub fn contents(contents: resources::Contents, uri: &str) -> ResourceContents {
-    let body = match contents.body {
-        resources::Body::Text(text) => ResourceContents::text(text, uri),
-        resources::Body::Bytes(bytes) => ResourceContents::blob(STANDARD.encode(bytes), uri),
-    };
-    body.with_mime_type(contents.mime_type)
+    body_of(contents.body, uri).with_mime_type(contents.mime_type)
+}
+
+fn body_of(body: Body, uri: &str) -> ResourceContents {
+    match body {
+        Body::Text(text) => ResourceContents::text(text, uri),
+        Body::Bytes(bytes) => ResourceContents::blob(STANDARD.encode(bytes), uri),
+    }
 }
 
 pub fn prompt(prompt: &prompts::Prompt) -> Prompt {

@@ -26,6 +26,10 @@ use super::wire::{self, Incoming, Message};
 /// worked on is not yet in the outbox, which would say that it is full.
 const MOST_READS: usize = 4;
 
+/// Requests of other kinds, which end soon and by themselves, that are worked on at once. While there are so many nothing more
+/// is read: a client can ask faster than lists are made, and these are not in the outbox yet either.
+const MOST_BRIEF: usize = 64;
+
 /// The library's side.
 #[derive(Debug)]
 pub struct Connection {
@@ -34,6 +38,7 @@ pub struct Connection {
     /// Reads that wait for others to be answered.
     waiting_reads: VecDeque<(RequestId, Box<ClientRequest>)>,
     reads: HashSet<RequestId>,
+    brief: HashSet<RequestId>,
     ledger: Ledger,
     outbox: Outbox,
     /// Nothing else is read before its answer is on its way, because that decides how the rest is understood.
@@ -64,6 +69,7 @@ impl Connection {
             ready: VecDeque::new(),
             waiting_reads: VecDeque::new(),
             reads: HashSet::new(),
+            brief: HashSet::new(),
             ledger,
             outbox,
             hello: None,
@@ -107,6 +113,9 @@ impl Connection {
                         if is_hello(&request) {
                             self.hello = Some(number.clone());
                         }
+                        if is_brief(&request) {
+                            self.brief.insert(number.clone());
+                        }
                         self.ready.push_back(ClientJsonRpcMessage::request(*request, number));
                     }
                     Err(error) => self.answer(batch, wire::error_text(Some(&id), &error)),
@@ -139,7 +148,7 @@ impl Connection {
             let number = cancelled.params.request_id.as_ref().and_then(|id| self.ledger.number(id));
             let Some(number) = number else { return };
             let entry = self.ledger.close(&number);
-            self.reads.remove(&number);
+            self.is_over(&number);
             self.waiting_reads.retain(|(waiting, _)| *waiting != number);
             cancelled.params.request_id = Some(number);
             if let Some(joined) = entry.and_then(|entry| self.ledger.settle(entry.batch(), None)) {
@@ -160,7 +169,7 @@ impl Connection {
             JsonRpcMessage::Response(JsonRpcResponse { result, id: number, .. }) => self.put_result(&number, result),
             JsonRpcMessage::Error(JsonRpcError { error, id: Some(number), .. }) => {
                 self.greeted(&number, None);
-                self.reads.remove(&number);
+                self.is_over(&number);
                 if let Some(entry) = self.ledger.close(&number) {
                     self.answer(entry.batch(), wire::error_text(Some(&entry.id), &error));
                 }
@@ -178,7 +187,7 @@ impl Connection {
             _ => None,
         };
         self.greeted(number, agreed);
-        self.reads.remove(number);
+        self.is_over(number);
         let Some(entry) = self.ledger.close(number) else { return };
         if let ServerResult::SubscriptionsListenResult(listened) = &mut result {
             *listened = SubscriptionsListenResult::complete(entry.id.clone());
@@ -211,6 +220,11 @@ impl Connection {
             Ok(text) => self.outbox.put(text),
             Err(error) => tracing::error!(%error, "a notification cannot be written down"),
         }
+    }
+
+    fn is_over(&mut self, number: &RequestId) {
+        self.reads.remove(number);
+        self.brief.remove(number);
     }
 
     fn greeted(&mut self, number: &RequestId, agreed: Option<ProtocolVersion>) {
@@ -248,6 +262,9 @@ impl Transport<RoleServer> for Connection {
             {
                 self.reads.insert(number.clone());
                 return Some(ClientJsonRpcMessage::request(*request, number));
+            }
+            if room.is_ok() && self.brief.len() >= MOST_BRIEF {
+                pending::<()>().await;
             }
             let received = match room {
                 Ok(()) => self.incoming.recv().await,
@@ -311,6 +328,11 @@ fn is_hello(request: &ClientRequest) -> bool {
     request.method() == "initialize"
 }
 
+/// What waits for nothing but its turn.
+fn is_brief(request: &ClientRequest) -> bool {
+    request.method().ends_with("/list")
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -321,14 +343,18 @@ mod tests {
     use super::super::outbox::outbox;
     use super::*;
 
-    fn read(id: usize) -> Incoming {
+    fn request(id: usize, method: &str) -> Incoming {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
         });
         let params = json!({ "uri": "sandpen://x", "_meta": meta });
-        let message = json!({ "jsonrpc": "2.0", "id": id, "method": "resources/read", "params": params });
+        let message = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
         wire::read(message.to_string().as_bytes())
+    }
+
+    fn read(id: usize) -> Incoming {
+        request(id, "resources/read")
     }
 
     /// The number of the next request, if there is one to work on.
@@ -340,7 +366,7 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn few_reads_are_worked_on_at_once_and_all_in_the_end() {
         let (sender, incoming) = mpsc::channel(64);
         let (outbox, _outlet) = outbox();
@@ -362,7 +388,26 @@ mod tests {
         }
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_read_while_many_lists_are_made() {
+        let (sender, incoming) = mpsc::channel(MOST_BRIEF + 1);
+        let (outbox, _outlet) = outbox();
+        let (mut connection, _line) = Connection::new(incoming, outbox);
+        for id in 0..=MOST_BRIEF {
+            sender.send(request(id, "tools/list")).await.unwrap();
+        }
+        let mut open = Vec::new();
+        while let Some(number) = next(&mut connection).await {
+            open.push(number);
+        }
+        assert_eq!(open.len(), MOST_BRIEF);
+        let error = ErrorData::internal_error("this error is part of the test", None);
+        connection.send(ServerJsonRpcMessage::error(error, open.pop())).await.unwrap();
+        assert!(next(&mut connection).await.is_some());
+        assert_eq!(next(&mut connection).await, None);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_read_that_is_given_up_makes_room_or_never_begins() {
         let (sender, incoming) = mpsc::channel(64);
         let (outbox, _outlet) = outbox();

@@ -4,7 +4,7 @@
 
 use rmcp::model::{ErrorCode, ErrorData};
 use sandbox::{Error, ErrorKind};
-use tools::tell;
+use tools::{Reason, Rejection, tell};
 
 /// For methods other than `tools/call`.
 pub fn protocol_error(error: &Error) -> ErrorData {
@@ -12,6 +12,17 @@ pub fn protocol_error(error: &Error) -> ErrorData {
         tracing::warn!(?error, "a request failed");
     }
     ErrorData::new(code(error.kind()), tell(error), None)
+}
+
+/// For what older servers refuse as a request.
+pub fn rejected(rejection: Rejection) -> ErrorData {
+    let Rejection { reason, message, detail } = rejection;
+    let code = match reason {
+        Reason::Parameters => ErrorCode::INVALID_PARAMS,
+        Reason::Method => ErrorCode::METHOD_NOT_FOUND,
+        Reason::Internal => ErrorCode::INTERNAL_ERROR,
+    };
+    ErrorData::new(code, message, detail)
 }
 
 fn code(kind: ErrorKind) -> ErrorCode {

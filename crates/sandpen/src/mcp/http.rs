@@ -210,7 +210,7 @@ fn session_id(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// The library's refusals are plain text, and those of its own mistakes say what it was doing.
-async fn in_our_shape(response: Response) -> Response {
+pub(super) async fn in_our_shape(response: Response) -> Response {
     let status = response.status();
     let is_text = response.headers().get(CONTENT_TYPE).is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
     if !(status.is_client_error() || status.is_server_error()) || !is_text {

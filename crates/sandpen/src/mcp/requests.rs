@@ -34,8 +34,13 @@ pub fn unknown(method: &str, era: Era) -> ErrorData {
     if METHODS.contains(&method) && !removed {
         ErrorData::invalid_params(format!("the parameters of {method} are not as they must be"), None)
     } else {
-        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?}"), None)
+        absent(method)
     }
+}
+
+/// A method that is not there, although others have one of this name.
+pub fn absent(method: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("there is no method {method:?}"), None)
 }
 
 /// Every list is given whole, so there is no place to go on from.

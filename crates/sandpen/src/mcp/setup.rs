@@ -1,43 +1,105 @@
 //! A server from settings, the same for every transport.
 
+use std::fmt;
 use std::sync::Arc;
 
-use sandbox::Result;
+use sandbox::{Result, SandboxService};
 use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy};
 
 use super::adapter::{Adapter, Callers, Parts};
-use crate::config::{Config, EngineChoice, Pull};
-use crate::export::{Exports, Fetching, KnownBases, Terms};
-use crate::pulls::Pulls;
+use crate::config::{Config, EngineChoice};
 use crate::transfer::roots::Roots;
-use crate::wiring::{self, Outlet};
+use crate::wiring::{self, Outlet, Served};
+use crate::{embedded, packages, profiles};
 
-/// Starts the engine and its service. Whoever gets the adapter shuts it down.
-pub async fn adapter(config: &Config, outlet: &Outlet, callers: Callers) -> Result<Adapter> {
-    let policy = Policy { secrets: outlet.secrets(config)?, ..wiring::policy(config)? };
-    for secret in policy.secrets.iter().filter(|secret| !secret.is_within(&policy.ceiling.network)) {
-        tracing::warn!(secret = %secret.name, "no sandbox can use this secret: its hosts are beyond max_network");
+/// An engine with its service, and those who speak for it. Whoever has it shuts it down.
+pub struct Server {
+    outlet: Outlet,
+    service: SandboxService,
+    images: Option<Arc<dyn ImageSource>>,
+    places: packages::Images,
+    callers: Callers,
+    adapters: Vec<Adapter>,
+}
+
+impl Server {
+    /// With what speaks as `config` says. Before anything is started that is put together: a tool that is not there must
+    /// not cost an engine.
+    pub async fn start(config: &Config, outlet: &Outlet, callers: Callers) -> Result<(Self, Adapter)> {
+        let voice = Voice::new(config, outlet)?;
+        let Served { service, images, places } = wiring::server_service(config, outlet).await?;
+        let mut server = Self { outlet: outlet.clone(), service, images, places, callers, adapters: Vec::new() };
+        let adapter = server.add(config, voice)?;
+        Ok((server, adapter))
     }
-    // Before anything is started: a tool that is not there must not cost an engine.
-    let catalog = Catalog::new(&policy, &config.server.selection)?;
-    let host_files: Option<Arc<dyn HostFiles>> = match config.server.opened.as_slice() {
-        [] => None,
-        opened => Some(Arc::new(Roots::open(opened)?)),
-    };
-    let images: Option<Arc<dyn ImageSource>> = match (config.engine, config.registries.pull) {
-        (EngineChoice::Native, Pull::Missing) => Some(Arc::new(Pulls::new(config)?)),
-        (EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes, _) | (_, Pull::Never) => None,
-    };
-    let policy = Arc::new(policy);
-    let service = wiring::server_service(config, outlet).await?;
-    let exporter: Option<Arc<dyn Exporter>> = match config.engine {
-        EngineChoice::Native => {
-            // A base that is missing was fetched before, as images of sandboxes are.
-            let (fetching, timeout) = (Fetching::Nothing, policy.longest_timeout);
-            let terms = Terms { fetching, timeout, bases: KnownBases::OfPolicy(Arc::clone(&policy)) };
-            Some(Arc::new(Exports::new(&service, config, terms)?))
+
+    /// One more that speaks for the same sandboxes, with these settings.
+    pub fn speak_as(&mut self, config: &Config) -> Result<Adapter> {
+        let voice = Voice::new(config, &self.outlet)?;
+        self.add(config, voice)
+    }
+
+    fn add(&mut self, config: &Config, voice: Voice) -> Result<Adapter> {
+        let Voice { policy, catalog, host_files } = voice;
+        let policy = Arc::new(policy);
+        let exporter: Option<Arc<dyn Exporter>> = match config.engine {
+            EngineChoice::Native | EngineChoice::Docker | EngineChoice::Podman => {
+                embedded::exporter(&self.service, config, &policy, self.places.clone())?
+            }
+            EngineChoice::Kubernetes => None,
+        };
+        let adapter = Adapter::new(Parts {
+            service: self.service.clone(),
+            catalog,
+            policy,
+            host_files,
+            images: self.images.clone(),
+            exporter,
+            callers: self.callers,
+        });
+        self.adapters.push(adapter.clone());
+        Ok(adapter)
+    }
+
+    /// Ends tasks and sandboxes. No request is served well after this.
+    pub async fn shut_down(&self) -> Result<()> {
+        self.adapters.iter().for_each(Adapter::end_tasks);
+        self.service.shutdown().await
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("adapters", &self.adapters).finish_non_exhaustive()
+    }
+}
+
+/// How one server speaks: its tools, and what they may do.
+struct Voice {
+    policy: Policy,
+    catalog: Catalog,
+    host_files: Option<Arc<dyn HostFiles>>,
+}
+
+impl Voice {
+    fn new(config: &Config, outlet: &Outlet) -> Result<Self> {
+        let policy = Policy { secrets: outlet.secrets(config)?, ..wiring::policy(config)? };
+        for secret in policy.secrets.iter().filter(|secret| !secret.is_within(&policy.ceiling.network)) {
+            tracing::warn!(secret = %secret.name, "no sandbox can use this secret: its hosts are beyond max_network");
         }
-        EngineChoice::Docker | EngineChoice::Podman | EngineChoice::Kubernetes => None,
-    };
-    Ok(Adapter::new(Parts { service, catalog, policy, host_files, images, exporter, callers }))
+        let catalog = catalog(config, &policy)?;
+        let host_files: Option<Arc<dyn HostFiles>> = match config.server.opened.as_slice() {
+            [] => None,
+            opened => Some(Arc::new(Roots::open(opened)?)),
+        };
+        Ok(Self { policy, catalog, host_files })
+    }
+}
+
+/// The tools that a client sees: ours, or those of an older server.
+pub fn catalog(config: &Config, policy: &Policy) -> Result<Catalog> {
+    match config.server.profile {
+        Some(name) => Catalog::of_profile(profiles::profile(name, config)?, policy, &config.server.selection),
+        None => Catalog::new(policy, &config.server.selection),
+    }
 }

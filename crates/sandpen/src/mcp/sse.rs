@@ -51,18 +51,33 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// For calls to notice that they were given up.
 const CLEAN_UP: Duration = Duration::from_secs(2);
 
+/// Where clients are told to post.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inbox {
+    /// What all routes stand below.
+    pub base: &'static str,
+    pub path: &'static str,
+}
+
+impl Inbox {
+    pub fn below(base: &'static str) -> Self {
+        Self { base, path: "/sse/message" }
+    }
+}
+
 /// The routes of a server; `handler` makes one for each session.
-pub fn routes<F, H>(handler: F, bodies: Bodies, drain: &Drain) -> Router
+pub fn routes<F, H>(inbox: Inbox, handler: F, bodies: Bodies, drain: &Drain) -> Router
 where
     F: Fn() -> H + Clone + Send + Sync + 'static,
     H: ServerHandler,
 {
-    let table = Table { handler, bodies, drain: drain.clone(), sessions: Arc::default() };
-    Router::new().route("/sse", get(listen::<F, H>)).route("/sse/message", post(accept::<F>)).with_state(table)
+    let table = Table { inbox, handler, bodies, drain: drain.clone(), sessions: Arc::default() };
+    Router::new().route("/sse", get(listen::<F, H>)).route(inbox.path, post(accept::<F>)).with_state(table)
 }
 
 #[derive(Clone)]
 struct Table<F> {
+    inbox: Inbox,
     handler: F,
     bodies: Bodies,
     drain: Drain,
@@ -93,7 +108,8 @@ where
         }
         sessions.insert(id.clone(), Session { inbox, heard });
     }
-    let endpoint = Event::default().event("endpoint").data(format!("/sse/message?sessionId={id}"));
+    let Inbox { base, path } = table.inbox;
+    let endpoint = Event::default().event("endpoint").data(format!("{base}{path}?sessionId={id}"));
     let (outbox, outlet) = outbox();
     let (connection, line) = Connection::new(incoming, outbox);
     let ended = CancellationToken::new();

@@ -2,11 +2,9 @@
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rmcp::service::serve_directly_with_ct;
-use rustix::event::{PollFd, PollFlags, poll};
 use sandbox::{Error, Result, Signal};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -14,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::adapter::Adapter;
 use super::connection::{Connection, Line as Connected};
+use super::descriptors;
 use super::lines::{Cutter, Line};
 use super::outbox::{Outbox, Outlet, outbox};
 use super::wire::{self, Incoming};
@@ -53,12 +52,8 @@ pub struct Stdio {
 impl Stdio {
     /// From here on whatever is printed by mistake goes to standard error, and nobody can read the client's messages.
     pub fn take() -> Result<Self> {
-        let input = std::io::stdin().as_fd().try_clone_to_owned().map_err(unusable)?;
-        let output = std::io::stdout().as_fd().try_clone_to_owned().map_err(unusable)?;
-        let nothing = File::open("/dev/null").map_err(unusable)?;
-        rustix::stdio::dup2_stdin(&nothing).map_err(|error| unusable(error.into()))?;
-        rustix::stdio::dup2_stdout(std::io::stderr().as_fd()).map_err(|error| unusable(error.into()))?;
-        Ok(Self { input: input.into(), output: output.into() })
+        let (input, output) = descriptors::take().map_err(unusable)?;
+        Ok(Self { input, output })
     }
 }
 
@@ -144,7 +139,7 @@ fn read(mut input: File, messages: &mpsc::Sender<Incoming>) {
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                wait_for(&input, PollFlags::IN);
+                descriptors::wait_to_read(&input);
                 continue;
             }
             Err(error) => {
@@ -189,43 +184,21 @@ fn write_all(output: &mut File, mut bytes: &[u8]) -> std::io::Result<()> {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(length) => bytes = &bytes[length..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => wait_for(output, PollFlags::OUT),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => descriptors::wait_to_write(output),
             Err(error) => return Err(error),
         }
     }
     Ok(())
 }
 
-/// A pipe or a socket whose other end was closed says so even when there is nothing to write. A file never does.
 fn watch_reader(output: &File, reader: &Outbox) {
-    if other_end_closed(output, PollFlags::empty()) {
+    if descriptors::reader_is_gone(output) {
         reader.give_up();
     }
 }
 
-/// Seen even when there is more to read, also of a socket of which only the half that writes was closed.
 fn watch_writer(input: &File, hung_up: &CancellationToken) {
-    if other_end_closed(input, PollFlags::RDHUP) {
+    if descriptors::writer_is_gone(input) {
         hung_up.cancel();
     }
-}
-
-/// `false` if that cannot be known.
-fn other_end_closed(file: &File, also: PollFlags) -> bool {
-    let mut watched = [PollFd::new(file, also)];
-    loop {
-        match poll(&mut watched, None) {
-            Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | also) => return true,
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => {
-                tracing::debug!(%error, "standard input and output cannot be watched");
-                return false;
-            }
-        }
-    }
-}
-
-/// Whoever started us may have made the descriptor non-blocking. A failed wait is seen by the next read or write.
-fn wait_for(file: &File, events: PollFlags) {
-    let _ = poll(&mut [PollFd::new(file, events)], None);
 }

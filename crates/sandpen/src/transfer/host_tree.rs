@@ -5,15 +5,19 @@
 //! follows no link, a file is made under a new name and then put in place, and the links of a copy are made last.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write;
+use std::fs::File;
+use std::io::{self, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 use sandbox::{Error, Result, SandboxId};
 
-use super::host_error;
+use super::kept::{Found, Opened};
+use super::resolve::resolve;
+use super::{HostSource, host_error};
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -47,17 +51,91 @@ impl HostTree {
         Ok(Self { root, path: path.to_owned() })
     }
 
+    /// One directory below this one, called `shown` in messages, for us alone if it has to be made.
+    pub fn below_private(&self, name: &OsStr, shown: &Path) -> Result<Self> {
+        match rustix::fs::mkdirat(&self.root, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(host_error(shown, &errno.into())),
+        }
+        let found = self.existing(name, shown).map_err(|cause| host_error(shown, &cause))?;
+        found.ok_or_else(|| Error::unavailable(format!("{} is not a directory", shown.display())))
+    }
+
+    /// One that is there, called `shown` in messages.
+    pub fn existing(&self, name: &OsStr, shown: &Path) -> io::Result<Option<Self>> {
+        match resolve(&self.root, Path::new(name), OFlags::RDONLY | DIRECTORY) {
+            Ok(root) => Ok(Some(Self { root, path: shown.to_owned() })),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// What has this name below, through no link.
+    pub fn open_below(&self, names: &[impl AsRef<OsStr>]) -> io::Result<Opened> {
+        let path: PathBuf = names.iter().map(AsRef::as_ref).collect();
+        // Opening must not wait for the other end of a pipe.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match resolve(&self.root, &path, flags) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::NXIO | Errno::NAMETOOLONG) => {
+                return Ok(Opened::Nothing);
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        let kind = file.metadata()?.file_type();
+        Ok(match (kind.is_file(), kind.is_dir()) {
+            (true, _) => Opened::File(file),
+            (false, true) => Opened::Directory,
+            (false, false) => Opened::Nothing,
+        })
+    }
+
+    /// All that is below, directories before what they hold. Fails when there is more than this.
+    pub fn walk(&self, most: usize) -> io::Result<Vec<Found>> {
+        let mut found = Vec::new();
+        walk(&self.root, &mut Vec::new(), most, &mut found)?;
+        Ok(found)
+    }
+
+    /// The names of what is at the top, in no order.
+    pub fn names(&self) -> io::Result<Vec<OsString>> {
+        Ok(entries(&self.root)?)
+    }
+
+    /// A file, a link (never what it leads to), or a directory with nothing in it. One that is gone is a success.
+    pub fn remove(&self, names: &[impl AsRef<OsStr>]) -> io::Result<()> {
+        let Some((name, above)) = names.split_last() else { return Ok(()) };
+        let above: PathBuf = above.iter().map(AsRef::as_ref).collect();
+        let removed = resolve(&self.root, &above, OFlags::RDONLY | DIRECTORY).and_then(|above| {
+            match rustix::fs::unlinkat(&above, name.as_ref(), AtFlags::empty()) {
+                Err(Errno::ISDIR | Errno::PERM) => rustix::fs::unlinkat(&above, name.as_ref(), AtFlags::REMOVEDIR),
+                removed => removed,
+            }
+        });
+        match removed {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// The whole of it, to be copied.
+    pub fn source(&self) -> Result<HostSource> {
+        let file = self.root.try_clone().map_err(|cause| host_error(&self.path, &cause))?;
+        Ok(HostSource { file: file.into(), path: self.path.clone() })
+    }
+
     /// A directory below, with those above it, each made if it is missing.
-    pub fn directory(&self, names: &[&OsStr]) -> Result<OwnedFd> {
+    pub fn directory(&self, names: &[impl AsRef<OsStr>]) -> Result<OwnedFd> {
         let mut current = self.root.try_clone().map_err(|cause| host_error(&self.path, &cause))?;
         let mut path = self.path.clone();
         for name in names {
+            let name = name.as_ref();
             path.push(name);
-            match rustix::fs::mkdirat(&current, *name, Mode::from_raw_mode(0o755)) {
+            match rustix::fs::mkdirat(&current, name, Mode::from_raw_mode(0o755)) {
                 Ok(()) | Err(Errno::EXIST) => {}
                 Err(errno) => return Err(host_error(&path, &errno.into())),
             }
-            current = rustix::fs::openat(&current, *name, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
+            current = rustix::fs::openat(&current, name, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
                 Errno::LOOP | Errno::NOTDIR => {
                     Error::invalid_input(format!("{} is in the way, because it is not a directory", path.display()))
                         .with_hint("copy to a directory without it")
@@ -69,7 +147,7 @@ impl HostTree {
     }
 
     /// A file that replaces whatever has the name, but not a directory, when it is committed.
-    pub fn new_file(&self, above: &[&OsStr], name: &OsStr) -> Result<NewFile> {
+    pub fn new_file(&self, above: &[impl AsRef<OsStr>], name: &OsStr) -> Result<NewFile> {
         let directory = self.directory(above)?;
         let path = self.shown(above, name);
         let temporary = format!(".{}.part", SandboxId::random()?);
@@ -80,7 +158,7 @@ impl HostTree {
     }
 
     /// A link with any target at all: it is made, never followed.
-    pub fn link(&self, above: &[&OsStr], name: &OsStr, target: &OsStr) -> Result<()> {
+    pub fn link(&self, above: &[impl AsRef<OsStr>], name: &OsStr, target: &OsStr) -> Result<()> {
         let directory = self.directory(above)?;
         let path = self.shown(above, name);
         let failed = |errno: Errno| host_error(&path, &errno.into());
@@ -98,8 +176,8 @@ impl HostTree {
         rustix::fs::symlinkat(target, &directory, name).map_err(failed)
     }
 
-    fn shown(&self, above: &[&OsStr], name: &OsStr) -> PathBuf {
-        above.iter().fold(self.path.clone(), |path, name| path.join(name)).join(name)
+    fn shown(&self, above: &[impl AsRef<OsStr>], name: &OsStr) -> PathBuf {
+        above.iter().fold(self.path.clone(), |path, name| path.join(name.as_ref())).join(name)
     }
 }
 
@@ -121,7 +199,7 @@ impl NewFile {
     /// Permission bits only: a set-id bit that sandboxed code chose has no business on this machine.
     pub fn commit(mut self, mode: u32) -> Result<()> {
         let failed = |errno: Errno| host_error(&self.path, &errno.into());
-        rustix::fs::fchmod(&self.file, Mode::from_raw_mode(mode & 0o777)).map_err(failed)?;
+        rustix::fs::fchmod(&self.file, permissions(mode)).map_err(failed)?;
         if let Some(temporary) = &self.temporary {
             rustix::fs::renameat(&self.directory, temporary, &self.directory, &self.name).map_err(failed)?;
         }
@@ -136,4 +214,48 @@ impl Drop for NewFile {
             let _ = rustix::fs::unlinkat(&self.directory, temporary, AtFlags::empty());
         }
     }
+}
+
+fn entries(directory: &OwnedFd) -> Result<Vec<OsString>, Errno> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Ok(names)
+}
+
+fn walk(directory: &OwnedFd, above: &mut Vec<OsString>, most: usize, found: &mut Vec<Found>) -> io::Result<()> {
+    let mut names = entries(directory)?;
+    names.sort();
+    for name in names {
+        let stat = match rustix::fs::statat(directory, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => continue,
+            Err(errno) => return Err(errno.into()),
+        };
+        if found.len() >= most {
+            return Err(io::Error::other("there are too many files"));
+        }
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        above.push(name);
+        found.push(Found {
+            names: above.clone(),
+            bytes: (kind == FileType::RegularFile).then(|| u64::try_from(stat.st_size).unwrap_or(0)),
+        });
+        if let (FileType::Directory, Some(name)) = (kind, above.last()) {
+            let below = rustix::fs::openat(directory, name, OFlags::RDONLY | DIRECTORY, Mode::empty())?;
+            walk(&below, above, most, found)?;
+        }
+        above.pop();
+    }
+    Ok(())
+}
+
+/// The numbers of modes are not as wide on every system.
+fn permissions(mode: u32) -> Mode {
+    Mode::from_bits_truncate((mode & 0o777) as RawMode)
 }

@@ -15,19 +15,20 @@ use rustix::io::Errno;
 use sandbox::{Error, Result};
 use tar::{Builder, EntryType, Header};
 
-use super::{Copied, host_error};
+use super::unpack::Links;
+use super::{Copied, HostSource, host_error};
 use crate::output::reason;
 
 /// Opening must not wait for the other end of a pipe that has taken a file's place.
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Everything below `directory`, names relative to it. Links go as links: following one could bring in what nobody named.
-///
-/// `shown` is what messages call it.
-pub fn pack<W: Write>(directory: &File, shown: &Path, writer: W) -> Result<(Copied, W)> {
-    let mut packing = Packing { builder: Builder::new(writer), copied: Copied { directories: 1, ..Copied::default() } };
-    packing.directory(directory, shown, Path::new(""))?;
+/// Everything below a directory, names relative to it. Links go as links, or not at all: following one could bring in what
+/// nobody named.
+pub fn pack<W: Write>(source: &HostSource, writer: W, links: Links) -> Result<(Copied, W)> {
+    let copied = Copied { directories: 1, ..Copied::default() };
+    let mut packing = Packing { builder: Builder::new(writer), copied, links };
+    packing.directory(&source.file, &source.path, Path::new(""))?;
     let mut writer = packing.builder.into_inner().map_err(|cause| refused(&cause))?;
     writer.flush().map_err(|cause| refused(&cause))?;
     Ok((packing.copied, writer))
@@ -36,6 +37,7 @@ pub fn pack<W: Write>(directory: &File, shown: &Path, writer: W) -> Result<(Copi
 struct Packing<W: Write> {
     builder: Builder<W>,
     copied: Copied,
+    links: Links,
 }
 
 impl<W: Write> Packing<W> {
@@ -66,6 +68,10 @@ impl<W: Write> Packing<W> {
                 self.builder.append_data(&mut header, name, io::empty()).map_err(|cause| refused(&cause))?;
                 self.copied.directories += 1;
                 self.directory(&file, shown, name)
+            }
+            FileType::Symlink if self.links == Links::Never => {
+                self.copied.skipped += 1;
+                Ok(())
             }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(above, entry, Vec::new()).map_err(failed)?;

@@ -1,26 +1,26 @@
 //! The places of this machine that a model may copy from and to, because the operator opened them.
 //!
-//! A path is taken apart against the roots as text first, for a message that helps; what decides is the kernel, which
-//! resolves the rest below the root's descriptor and through no link at all. Links that a sandbox planted in an earlier
+//! A path is taken apart against the roots as text first, for a message that helps; what decides is the kernel, by which
+//! the rest is resolved below the root's descriptor and through no link at all. Links that a sandbox planted in an earlier
 //! copy therefore lead nowhere.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
 use async_trait::async_trait;
-use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use sandbox::{Error, ErrorKind, FileKind, Files, GuestPath, Limits, Result};
-use tools::{Copied, HostFiles};
+use sandbox::{ByteRange, Error, ErrorKind, FileKind, Files, GuestPath, Limits, Result};
+use tools::{Copied, HostEntry, HostFiles};
 
 use super::host_tree::HostTree;
+use super::resolve::resolve;
 use super::unpack::Links;
 use super::{HostSource, HostTarget, host_error, own_name};
 
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// What an operator writes: a directory, and `:ro` behind it when nothing may be copied there.
@@ -105,42 +105,83 @@ impl Roots {
         Ok(HostSource { file: file.into(), path: path.to_owned() })
     }
 
-    fn target(&self, path: &Path, from: &GuestPath) -> Result<HostTarget> {
+    /// The same for what is to be written.
+    fn find_writable<'a>(&self, path: &'a Path) -> Result<(&Root, &'a Path)> {
         let (root, rest) = self.find(path)?;
         match root.opened.access {
-            Access::ReadWrite => {}
-            Access::ReadOnly => {
-                return Err(Error::new(ErrorKind::Denied, "this place is open for reading only"));
-            }
+            Access::ReadWrite => Ok((root, rest)),
+            Access::ReadOnly => Err(Error::new(ErrorKind::Denied, "this place is open for reading only")),
         }
-        let (directory, shown, name): (_, _, &OsStr) = match root.resolve(rest, DIRECTORY) {
+    }
+
+    /// What is open for reading only must not be replaced together with what it lies in.
+    fn admit(&self, written: &Path) -> Result<()> {
+        let read_only = |root: &&Root| root.opened.access == Access::ReadOnly && root.opened.path.starts_with(written);
+        match self.0.iter().find(read_only) {
+            Some(inside) => Err(Error::new(
+                ErrorKind::Denied,
+                format!("{} is in there, and open for reading only", inside.opened.path.display()),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    fn target(&self, path: &Path, from: &GuestPath) -> Result<HostTarget> {
+        let (root, rest) = self.find_writable(path)?;
+        let (directory, shown, name): (_, _, OsString) = match root.resolve(rest, DIRECTORY) {
             Ok(directory) => (directory, path, own_name(from)?),
             Err(Errno::NOENT | Errno::NOTDIR) => {
                 let name = rest.file_name().ok_or_else(|| refused(path, Errno::NOENT))?;
                 let above = rest.parent().unwrap_or(Path::new(""));
                 let directory = root.resolve(above, DIRECTORY).map_err(|errno| refused(path, errno))?;
-                (directory, path.parent().unwrap_or(path), name)
+                (directory, path.parent().unwrap_or(path), name.to_owned())
             }
             Err(errno) => return Err(refused(path, errno)),
         };
-        let written = shown.join(name);
-        let read_only = |root: &&Root| root.opened.access == Access::ReadOnly && root.opened.path.starts_with(&written);
-        if let Some(inside) = self.0.iter().find(read_only) {
-            return Err(Error::new(
-                ErrorKind::Denied,
-                format!("{} is in there, and open for reading only", inside.opened.path.display()),
-            ));
-        }
+        self.admit(&shown.join(&name))?;
         let above = HostTree::from_descriptor(directory, shown.to_owned());
+        Ok(HostTarget { above, name, links: Links::Inside })
+    }
+
+    /// Under exactly this name. Directories above it are made, from descriptor to name and through no link.
+    fn exact_target(&self, path: &Path) -> Result<HostTarget> {
+        let (root, rest) = self.find_writable(path)?;
+        let name = rest.file_name().ok_or_else(|| {
+            Error::invalid_input(format!("{} is a directory", path.display())).with_hint("name a file in it")
+        })?;
+        self.admit(path)?;
+        let top = root.directory.try_clone().map_err(|cause| host_error(&root.opened.path, &cause))?;
+        let above: Vec<&OsStr> = rest.parent().into_iter().flatten().collect();
+        let directory = HostTree::from_descriptor(top, root.opened.path.clone()).directory(&above)?;
+        let above = HostTree::from_descriptor(directory, path.parent().unwrap_or(path).to_owned());
         Ok(HostTarget { above, name: name.to_owned(), links: Links::Inside })
     }
 }
 
 impl Root {
     fn resolve(&self, rest: &Path, flags: OFlags) -> std::result::Result<OwnedFd, Errno> {
-        let rest = if rest.as_os_str().is_empty() { Path::new(".") } else { rest };
-        rustix::fs::openat2(&self.directory, rest, flags, Mode::empty(), RESOLVE)
+        resolve(&self.directory, rest, flags)
     }
+}
+
+/// Relative paths start where this process does. What `..` means is decided by the text: links are not followed anyhow.
+fn anchored(path: &str) -> Result<PathBuf> {
+    let path = Path::new(path);
+    let whole = match path.is_absolute() {
+        true => path.to_owned(),
+        false => std::env::current_dir()
+            .map_err(|cause| Error::unavailable("the server's own directory is not known").with_cause(cause))?
+            .join(path),
+    };
+    let mut plain = PathBuf::new();
+    for part in whole.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => plain.push(part),
+        }
+    }
+    Ok(plain)
 }
 
 fn refused(path: &Path, errno: Errno) -> Error {
@@ -161,6 +202,45 @@ impl HostFiles for Roots {
         let kind: FileKind = files.stat(guest).await?.kind;
         let target = self.target(Path::new(host), guest)?;
         super::fetch(files, guest, kind, target, limits.into()).await.map(Into::into)
+    }
+
+    fn open(&self, host: &str) -> Result<Box<dyn HostEntry>> {
+        let source = self.source(&anchored(host)?)?;
+        let metadata = source.file.metadata().map_err(|cause| host_error(&source.path, &cause))?;
+        let kind = match metadata.file_type() {
+            kind if kind.is_dir() => FileKind::Directory,
+            kind if kind.is_file() => FileKind::Regular,
+            _ => FileKind::Other,
+        };
+        Ok(Box::new(Entry { source, kind }))
+    }
+
+    async fn copy_file_out(&self, files: &dyn Files, guest: &GuestPath, host: &str, limits: Limits) -> Result<Copied> {
+        match files.stat(guest).await?.kind {
+            FileKind::Regular | FileKind::Link => {}
+            FileKind::Directory => return Err(Error::invalid_input(format!("{guest} is a directory, not a file"))),
+            FileKind::Other => return Err(Error::invalid_input(format!("{guest} is not a regular file"))),
+        }
+        let source = files.read(guest, ByteRange::default()).await?;
+        // Now, so that what cannot be read leaves no directories behind.
+        let target = self.exact_target(&anchored(host)?)?;
+        super::fetch_file(source, guest, target, limits.into()).await.map(Into::into)
+    }
+}
+
+struct Entry {
+    source: HostSource,
+    kind: FileKind,
+}
+
+#[async_trait]
+impl HostEntry for Entry {
+    fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    async fn copy_to(self: Box<Self>, files: &dyn Files, guest: &GuestPath) -> Result<Copied> {
+        super::send_as(files, self.source, guest).await.map(Into::into)
     }
 }
 
@@ -244,6 +324,49 @@ mod tests {
         fs::create_dir(place.path("open/inner/deep")).unwrap();
         let roots = Roots::open(&[open(""), open("/inner/deep:ro")]).unwrap();
         assert!(roots.target(&place.path("open"), &"/workspace/inner".parse().unwrap()).is_err());
+    }
+
+    #[test]
+    fn an_exact_target_has_its_directories_made_below_the_root_alone() {
+        let place = Place::new("");
+        let exact = |below: &str| place.roots.exact_target(&place.path(below)).map(|target| target.name);
+        assert_eq!(exact("open/a/b/new").unwrap(), "new");
+        assert!(place.path("open/a/b").is_dir());
+        assert_eq!(exact("open/inner").unwrap(), "inner", "not into it");
+        assert_eq!(exact("open/link").unwrap(), "link", "which is replaced, not followed");
+        for outside in ["new", "open", "open/../new", "open/up/new", "open/up/a/new", "open/in/new", "open/file/new"] {
+            assert!(exact(outside).is_err(), "{outside:?} was written");
+        }
+        assert!(!place.path("a").exists() && !place.path("new").exists());
+        assert!(Place::new(":ro").roots.exact_target(&place.path("open/new")).is_err());
+    }
+
+    #[test]
+    fn a_place_for_reading_is_not_replaced_by_a_file() {
+        let place = Place::new("");
+        let open = |below: &str| format!("{}{below}", place.path("open").display()).parse::<OpenedPath>().unwrap();
+        let roots = Roots::open(&[open(""), open("/inner:ro")]).unwrap();
+        assert!(roots.exact_target(&place.path("open/inner")).is_err());
+        assert!(roots.exact_target(&place.path("open/inner/a/new")).is_err());
+        assert!(!place.path("open/inner/a").exists());
+    }
+
+    #[test]
+    fn paths_that_are_not_whole_start_where_the_server_does() {
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(anchored("a/./b").unwrap(), here.join("a/b"));
+        assert_eq!(anchored("../x").unwrap(), here.parent().unwrap().join("x"));
+        assert_eq!(anchored("/a/../../b/").unwrap(), Path::new("/b"));
+        assert_eq!(anchored("/..").unwrap(), Path::new("/"));
+    }
+
+    #[test]
+    fn what_is_opened_tells_its_kind() {
+        let place = Place::new("");
+        let kind = |below: &str| place.roots.open(&place.path(below).display().to_string()).map(|entry| entry.kind());
+        assert_eq!(kind("open/file").unwrap(), FileKind::Regular);
+        assert_eq!(kind("open/inner/..").unwrap(), FileKind::Directory);
+        assert!(kind("open/link").is_err() && kind("open/../secret").is_err() && kind("open/none").is_err());
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! A tar stream out of a sandbox, written below a directory of this machine.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStrExt;
 
 use sandbox::{Error, Result};
-use tar::{Archive, EntryType};
+use tar::{Archive, Entry, EntryType};
 
 use super::host_tree::HostTree;
-use super::{Bounds, Copied};
+use super::{Bounds, Copied, names};
 use crate::output::reason;
 
 /// Which links of a sandbox are made here. None is ever followed, but a person or a program may follow one later.
@@ -18,6 +18,8 @@ pub enum Links {
     AsTheyAre,
     /// Only those that stay in the copy: nobody looks at what a model copies.
     Inside,
+    /// None at all.
+    Never,
 }
 
 impl Links {
@@ -26,6 +28,7 @@ impl Links {
         match self {
             Self::AsTheyAre => true,
             Self::Inside => stays_inside(names.saturating_sub(1), target),
+            Self::Never => false,
         }
     }
 }
@@ -64,17 +67,7 @@ pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Link
                 copied.directories += 1;
             }
             (EntryType::Regular | EntryType::Continuous, Some((name, above))) => {
-                let mode = entry.header().mode().unwrap_or(0o644);
-                let mut file = tree.new_file(above, name)?;
-                let mut buffer = vec![0; super::COPY_BYTES];
-                loop {
-                    let count = entry.read(&mut buffer).map_err(|cause| broken(&cause))?;
-                    if count == 0 {
-                        break;
-                    }
-                    file.write_all(&buffer[..count])?;
-                }
-                file.commit(mode)?;
+                write(&mut entry, tree, above, name)?;
                 copied.files += 1;
                 copied.bytes += size;
             }
@@ -95,22 +88,55 @@ pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Link
     }
     for (path, target) in links {
         if let Some((name, above)) = names_below(&path)?.split_last() {
-            tree.link(above, name, OsStr::from_bytes(&target))?;
+            tree.link(above, name, &names::target(&target))?;
         }
     }
     Ok(copied)
 }
 
-/// Without the first name. The engine does not write `..`; a stream that has one is not from it.
-fn names_below(path: &[u8]) -> Result<Vec<&OsStr>> {
-    let names: Vec<&OsStr> = path
-        .split(|&byte| byte == b'/')
-        .filter(|name| !name.is_empty() && *name != b".")
-        .map(OsStr::from_bytes)
-        .collect();
-    if names.iter().any(|name| *name == ".." || name.as_bytes().contains(&0)) {
-        return Err(Error::internal("the sandbox sent a name that leads outside of the directory"));
+/// Of the files in the stream those that are wanted, by their paths without the first name. Tells which of them came.
+pub fn unpack_some(
+    stream: impl Read,
+    tree: &HostTree,
+    bounds: Bounds,
+    wanted: &BTreeSet<Vec<u8>>,
+) -> Result<BTreeSet<Vec<u8>>> {
+    let (mut copied, mut received) = (Copied::default(), BTreeSet::new());
+    let mut archive = Archive::new(stream);
+    for entry in archive.entries().map_err(|cause| broken(&cause))? {
+        let mut entry = entry.map_err(|cause| broken(&cause))?;
+        let names = names_below(&entry.path_bytes())?;
+        let path = names.iter().map(|name| name.as_encoded_bytes()).collect::<Vec<_>>().join(&b'/');
+        let is_file = matches!(entry.header().entry_type(), EntryType::Regular | EntryType::Continuous);
+        let Some((name, above)) = names.split_last() else { continue };
+        if is_file && wanted.contains(&path) {
+            bounds.check(&copied, entry.size())?;
+            copied.bytes += entry.size();
+            copied.files += 1;
+            write(&mut entry, tree, above, name)?;
+            received.insert(path);
+        }
     }
+    Ok(received)
+}
+
+fn write<R: Read>(entry: &mut Entry<'_, R>, tree: &HostTree, above: &[OsString], name: &OsStr) -> Result<()> {
+    let mode = entry.header().mode().unwrap_or(0o644);
+    let mut file = tree.new_file(above, name)?;
+    let mut buffer = vec![0; super::COPY_BYTES];
+    loop {
+        let count = entry.read(&mut buffer).map_err(|cause| broken(&cause))?;
+        if count == 0 {
+            return file.commit(mode);
+        }
+        file.write_all(&buffer[..count])?;
+    }
+}
+
+/// Without the first name. The engine does not write `..`; a stream that has one is not from it.
+fn names_below(path: &[u8]) -> Result<Vec<OsString>> {
+    let names = path.split(|&byte| byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    let names = names.map(names::here).collect::<Result<Vec<_>>>()?;
     Ok(names.into_iter().skip(1).collect())
 }
 

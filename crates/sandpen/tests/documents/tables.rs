@@ -8,6 +8,8 @@ use sandbox::{Denial, ErrorKind, Layer, Lifetime, Limits, Quota, Runners};
 use sandpen::attach::Screen;
 use sandpen::cli::Cli;
 use sandpen::config::{Config, Key};
+use sandpen::install::client::{Client, Format};
+use sandpen::install::place::{Machine, System};
 use sandpen::time::spoken;
 use tools::{Catalog, Policy, Selection, Toolset};
 
@@ -16,6 +18,7 @@ use crate::checks;
 pub fn table(name: &str) -> Option<String> {
     match name {
         "checks" => Some(table_of(checks::of_escape())),
+        "clients" => Some(clients()),
         "commands" => Some(commands()),
         "errors" => Some(errors()),
         "languages" => Some(languages()),
@@ -43,6 +46,28 @@ fn languages() -> String {
         [runner.title.clone(), code(names), code(programs)]
     });
     markdown(["Language", "Names", "Needs one of"], rows)
+}
+
+fn clients() -> String {
+    let file = |system, client| {
+        let variable = |name: &str| match (system, name) {
+            (System::Linux | System::MacOs, "HOME") => Some("~".into()),
+            (System::Windows, "USERPROFILE" | "APPDATA") => Some(format!("%{name}%").into()),
+            _ => None,
+        };
+        let place = Machine { system, variable, names: |_: &std::path::Path| Vec::new() }.place(client);
+        let file = place.expect("it has a home").file.display().to_string();
+        format!("`{}`", if system == System::Windows { file.replace('/', "\\") } else { file })
+    };
+    let rows = Client::ALL.into_iter().map(|client| {
+        let key = match client.format() {
+            Format::Json(shape) => shape.key,
+            Format::Toml => "mcp_servers",
+        };
+        let [linux, mac, windows] = [System::Linux, System::MacOs, System::Windows].map(|system| file(system, client));
+        [client.title().to_owned(), format!("`{key}`"), linux, mac, windows]
+    });
+    markdown(["Client", "Key", "Linux", "macOS", "Windows"], rows)
 }
 
 fn packages() -> String {

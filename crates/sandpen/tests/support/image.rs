@@ -75,12 +75,12 @@ impl<'a> Root<'a> {
         self
     }
 
-    /// As an image of the world.
-    pub fn import(self, name: &str) {
+    /// As an image of the world, under the name that is given back.
+    pub fn import(self, name: &str) -> String {
         let tar =
             Command::new("tar").args(["-C", "root", "-cf", "root.tar", "."]).current_dir(self.world.work()).status();
         assert!(tar.unwrap().success());
-        self.world.run(&["image", "import", "root.tar", name]).succeeds();
+        self.world.import_image("root.tar", name)
     }
 
     fn with_libraries(self, programs: &[PathBuf]) -> Self {
@@ -96,7 +96,8 @@ impl<'a> Root<'a> {
     fn copy(&self, path: &Path) {
         let target = self.directory.join(path.strip_prefix("/").unwrap());
         fs::create_dir_all(target.parent().unwrap()).unwrap();
-        let done = Command::new("cp").arg("-rLT").arg(path).arg(target).status().unwrap();
+        // By its time Python knows whether what it compiled is of this file; otherwise it compiles all of pip at each start.
+        let done = Command::new("cp").args(["-rLT", "--preserve=timestamps"]).arg(path).arg(target).status().unwrap();
         assert!(done.success(), "{}", path.display());
     }
 

@@ -20,8 +20,17 @@ pub struct Server {
 
 impl Server {
     pub fn start(world: &World, arguments: &[&str]) -> Self {
-        let mut command = world.command(&[&["serve", "--listen", "127.0.0.1:0"], arguments].concat());
-        let mut child = command.spawn().unwrap();
+        Self::start_with(world, arguments, &[])
+    }
+
+    /// With these in its environment.
+    pub fn start_with(world: &World, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::by(world, &[&["serve", "--listen", "127.0.0.1:0"], arguments].concat(), variables)
+    }
+
+    /// By another command, which says where it listens in the same words.
+    pub fn by(world: &World, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut child = world.command(arguments).envs(variables.iter().copied()).spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut first = String::new();
         lines.read_line(&mut first).unwrap();
@@ -126,6 +135,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Ends a server that a test has started by itself.
+pub fn end(child: &mut Child) {
+    kill_process(Pid::from_child(child), Signal::TERM).unwrap();
+    child.wait().unwrap();
 }
 
 pub const MCP: &[(&str, &str)] =

@@ -1,13 +1,46 @@
 //! A world with a package index of its own.
 
 use std::process::Command;
+use std::sync::OnceLock;
 
+use super::image::{Root, has_npm, has_pip};
 use super::index::Index;
-use super::{Done, World};
+use super::{Done, Engine, World};
 
 pub struct Shop {
     pub world: World,
     pub index: Index,
+}
+
+/// The image of sandboxes that name none, where that is an image's business: this machine's own programs, as the embedded
+/// engine has them. It is made once, and stays for as long as its daemon.
+fn image() -> Option<&'static str> {
+    static IMAGE: OnceLock<Option<String>> = OnceLock::new();
+    let made = IMAGE.get_or_init(|| match Engine::of_test() {
+        Engine::Embedded => None,
+        Engine::OfDaemon { .. } => {
+            let world = World::new();
+            let root = Root::new(&world).with_programs(&["sh", "touch"]);
+            let root = if has_pip() { root.with_python() } else { root };
+            let root = if has_npm() { root.with_npm() } else { root };
+            Some(root.import("shop:test"))
+        }
+    });
+    made.as_deref()
+}
+
+pub fn in_its_image(command: &mut Command) {
+    if let Some(image) = image() {
+        command.env("SANDPEN_IMAGE", image).env("SANDPEN_CONTAINER_IMAGE", image);
+    }
+}
+
+/// Whether sandboxes that name no image can have packages of Python.
+pub fn sells_python() -> bool {
+    match Engine::of_test() {
+        Engine::Embedded => true,
+        Engine::OfDaemon { .. } => has_pip(),
+    }
 }
 
 impl Shop {
@@ -37,6 +70,7 @@ impl Shop {
             .env("PIP_INDEX_URL", self.index.python())
             .env("npm_config_globalconfig", "/nonexistent")
             .env("npm_config_registry", self.index.npm());
+        in_its_image(command);
     }
 
     pub fn run(&self, arguments: &[&str]) -> Done {

@@ -7,7 +7,7 @@ use sandbox::{ByteSize, Environment, Error, Lifetime, Limits, PackageLanguage, P
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::list_sandboxes::SandboxObject;
+use super::list_sandboxes::{ReachObject, SandboxObject};
 use crate::call::Call;
 use crate::content::Content;
 use crate::image;
@@ -106,7 +106,8 @@ async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject
         created = call.service.create(&call.owner, spec) => created?,
         () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
     };
-    let value = SandboxObject { packages: installed, ..SandboxObject::from(&sandbox) };
+    let reach = call.service.reach(&call.owner, &sandbox.id).await?.map(ReachObject::from);
+    let value = SandboxObject { packages: installed, reach, ..SandboxObject::from(&sandbox) };
     let mut text = format!(
         "created sandbox {}; image {}; work directory {}; network: {}",
         value.sandbox_id,
@@ -116,6 +117,9 @@ async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject
     );
     if !value.packages.is_empty() {
         text.push_str(&format!("; packages: {}", value.packages.join(", ")));
+    }
+    if let Some(reach) = &value.reach {
+        text.push_str(&format!("\n{}", reach.told()));
     }
     Ok(Answer { content: vec![Content::Text(text)], value })
 }

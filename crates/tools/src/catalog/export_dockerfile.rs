@@ -80,11 +80,38 @@ pub fn tool() -> Tool {
 
 async fn export(call: Call, arguments: Arguments) -> Result<Answer<Exported>> {
     let sandbox = target::sandbox(&call, &arguments.sandbox_id).await?;
+    let base = arguments.base.as_deref().map(str::parse).transpose()?;
+    let (dockerfile, value) = exported(&call, &sandbox, base, arguments.verify.unwrap_or(true)).await?;
+    let link = ResourceLink {
+        uri: value.context_uri.clone(),
+        name: "dockerfile-context.tar".to_owned(),
+        mime_type: "application/x-tar",
+        bytes: value.context_bytes,
+    };
+    let content = vec![Content::Text(dockerfile), Content::Text(told(&value)), Content::Link(link)];
+    Ok(Answer { content, value })
+}
+
+/// The Dockerfile, and what is to be said of it. The context is put into the sandbox, at [`CONTEXT`].
+pub async fn write(
+    call: &Call,
+    sandbox: &SandboxInfo,
+    base: Option<ImageName>,
+    verify: bool,
+) -> Result<(String, String)> {
+    exported(call, sandbox, base, verify).await.map(|(dockerfile, value)| (dockerfile, told(&value)))
+}
+
+async fn exported(
+    call: &Call,
+    sandbox: &SandboxInfo,
+    base: Option<ImageName>,
+    verify: bool,
+) -> Result<(String, Exported)> {
     let exporter = call.exporter.clone().ok_or_else(|| {
         Error::unsupported("this server writes no Dockerfiles").with_hint("use save_sandbox to keep the files")
     })?;
-    let base = arguments.base.as_deref().map(str::parse).transpose()?;
-    let check = check(&call, &sandbox, base.as_ref(), arguments.verify.unwrap_or(true)).await?;
+    let check = check(call, sandbox, base.as_ref(), verify).await?;
     let request = ExportRequest { sandbox: sandbox.id.clone(), base, check };
     let exported = tokio::select! {
         exported = exporter.export(&call.owner, request, &call.progress) => exported?,
@@ -93,15 +120,7 @@ async fn export(call: Call, arguments: Arguments) -> Result<Answer<Exported>> {
     let Export { dockerfile, context, report } = exported;
     let path: GuestPath = CONTEXT.parse()?;
     let bytes = put(&*call.service.files(&call.owner, &sandbox.id)?, &path, context).await?;
-    let value = object(&report, uri::file(&sandbox.id, &path), bytes);
-    let link = ResourceLink {
-        uri: value.context_uri.clone(),
-        name: "dockerfile-context.tar".to_owned(),
-        mime_type: "application/x-tar",
-        bytes,
-    };
-    let content = vec![Content::Text(dockerfile), Content::Text(told(&value)), Content::Link(link)];
-    Ok(Answer { content, value })
+    Ok((dockerfile, object(&report, uri::file(&sandbox.id, &path), bytes)))
 }
 
 /// A base is fetched only if it is one that sandboxes may start from.

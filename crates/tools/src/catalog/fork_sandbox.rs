@@ -4,6 +4,7 @@ use sandbox::{Error, ForkRequest, Persistence, Result, SandboxId, SandboxName};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::list_sandboxes::ReachObject;
 use super::target;
 use crate::call::Call;
 use crate::content::Content;
@@ -74,7 +75,12 @@ async fn fork(call: Call, arguments: Arguments) -> Result<Answer<Forked>> {
         }
     }
     let value = Forked { sandbox_ids: made.ids.iter().map(ToString::to_string).collect() };
-    let text = format!("forked {} into {}", sandbox.id, value.sandbox_ids.join(", "));
+    let mut text = format!("forked {} into {}", sandbox.id, value.sandbox_ids.join(", "));
+    for id in &made.ids {
+        if let Some(reach) = call.service.reach(&call.owner, id).await? {
+            text.push_str(&format!("\n{id}: {}", ReachObject::from(reach).told()));
+        }
+    }
     Ok(Answer { content: vec![Content::Text(text)], value })
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use sandbox::{Network, Persistence, Result, SandboxInfo};
+use sandbox::{Network, Persistence, Reach, Result, SandboxInfo};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -44,9 +44,44 @@ pub struct SandboxObject {
     pub persist: bool,
     /// Commands that run in it now.
     pub running: usize,
+    /// How its operator reaches it without this server: told by create_sandbox alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reach: Option<ReachObject>,
     /// When it ends if nothing uses it from now on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in_s: Option<u64>,
+}
+
+/// Commands for a shell on the server's machine.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ReachObject {
+    pub enter: String,
+    /// Its files are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// With all that belongs to it.
+    pub remove: String,
+}
+
+impl ReachObject {
+    /// For whoever reads the answer.
+    pub fn told(&self) -> String {
+        let Self { enter, stop, start, remove } = self;
+        let mut text = format!("its operator can also enter it ({enter})");
+        if let (Some(stop), Some(start)) = (stop, start) {
+            text.push_str(&format!(", stop it ({stop}) and start it ({start}) with its files kept"));
+        }
+        text.push_str(&format!(", and remove it ({remove})"));
+        text
+    }
+}
+
+impl From<Reach> for ReachObject {
+    fn from(Reach { enter, stop, start, remove }: Reach) -> Self {
+        Self { enter, stop, start, remove }
+    }
 }
 
 impl From<&SandboxInfo> for SandboxObject {
@@ -55,7 +90,7 @@ impl From<&SandboxInfo> for SandboxObject {
         Self {
             sandbox_id: sandbox.id.to_string(),
             name: sandbox.name.as_ref().map(ToString::to_string),
-            state: sandbox.state.as_str().to_owned(),
+            state: sandbox.condition().to_owned(),
             image: sandbox.image.shown().to_owned(),
             work_directory: sandbox.work_directory.to_string_lossy().into_owned(),
             cpus: f64::from(sandbox.limits.cpu_millis) / 1000.0,
@@ -66,6 +101,7 @@ impl From<&SandboxInfo> for SandboxObject {
             packages: Vec::new(),
             persist: sandbox.persistence == Persistence::Persistent,
             running: sandbox.running,
+            reach: None,
             expires_in_s: sandbox.expires_at.map(left),
         }
     }

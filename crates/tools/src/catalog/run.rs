@@ -20,6 +20,9 @@ use crate::words;
 /// goes on.
 const RETRY: Duration = Duration::from_secs(15);
 
+/// Every run has a time limit of its own.
+const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How a call wants to be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
@@ -104,6 +107,13 @@ pub fn refine(tool: &mut Tool, policy: &Policy) {
         "description",
         format!("Seconds to wait before a run that goes on is answered with a job_id. Default {wait}."),
     );
+}
+
+/// Run it to its end, for callers who know of no jobs.
+pub async fn to_the_end(call: &Call, request: JobRequest) -> Result<Job> {
+    let job = call.service.start_job(&call.owner, request)?;
+    wait_for(call, &job, FOREVER, Duration::ZERO).await?;
+    Ok(job)
 }
 
 pub async fn run(call: Call, request: JobRequest, waiting: Waiting) -> Result<Answer<RunObject>> {

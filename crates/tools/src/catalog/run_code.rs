@@ -19,6 +19,10 @@ use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
 use crate::words;
 
+pub const NAME: &str = "run_code";
+/// The argument whose values may change while a server runs.
+pub const LANGUAGE: &str = "language";
+
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
@@ -95,14 +99,14 @@ pub fn tool(policy: &Policy) -> Tool {
         policy.limits.memory,
     );
     let definition = Definition {
-        name: "run_code",
+        name: NAME,
         title: "Run code",
         description,
         toolset: Toolset::Run,
         hints: Hints { read_only: false, destructive: true, idempotent: false, open_world: policy.reaches_out() },
     };
     let mut tool = Tool::new(definition, run_code);
-    tool.refine("language", "enum", policy.languages.clone());
+    tool.refine(LANGUAGE, "enum", policy.languages.clone());
     let usual = "They are of the code's language, or of npm with npm: before. Not with sandbox_id: give them to \
                  create_sandbox instead.";
     tool.refine("packages", "description", packages::argument(policy, usual));
@@ -113,7 +117,7 @@ pub fn tool(policy: &Policy) -> Tool {
 async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
     let asked = Asked { image: arguments.image.as_deref(), network: arguments.network.as_ref() };
-    let language = &call.service.runners().find(&arguments.language)?.name;
+    let language = &call.service.runner(&arguments.language).await?.name;
     let usual = PackageLanguage::usual(language, &arguments.packages)?;
     let wanted = packages::asked(&call.policy, usual, &arguments.packages)?;
     let mut place = match arguments.sandbox_id.as_deref() {

@@ -1,12 +1,17 @@
 //! The tools as a client calls them, on a fake host that keeps the engine's contract.
 
+mod automata;
 mod catalog;
+mod code_runner;
 mod files;
 mod generated;
 mod images;
 mod network;
 mod owners;
+mod philschmid;
+mod profiles;
 mod reading;
 mod runs;
+mod sandbox_server;
 mod snapshots;
 mod support;

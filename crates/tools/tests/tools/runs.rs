@@ -201,7 +201,7 @@ async fn images_are_shown_and_other_files_are_linked() {
         .iter()
         .filter_map(|content| match content {
             Content::Link(link) => Some((link.name.as_str(), link.mime_type, link.uri.clone())),
-            Content::Text(_) | Content::Image { .. } => None,
+            Content::Text(_) | Content::Image { .. } | Content::Embedded(_) => None,
         })
         .collect();
     assert!(matches!(links.as_slice(), [("data.csv", "text/csv", _)]), "{links:?}");
@@ -252,7 +252,7 @@ async fn long_output_keeps_both_ends_and_a_way_to_the_rest() {
     assert!(stdout.starts_with("line 0\n") && stdout.ends_with("line 19999\n") && stdout.len() < 26_000);
     let link = output.content.iter().find_map(|content| match content {
         Content::Link(link) => Some(link),
-        Content::Text(_) | Content::Image { .. } => None,
+        Content::Text(_) | Content::Image { .. } | Content::Embedded(_) => None,
     });
     let link = link.unwrap();
     assert_eq!(link.bytes, lines.len() as u64);

@@ -152,7 +152,7 @@ async fn an_export_comes_as_text_report_and_archive() {
     assert!(said.contains("[contents: /workspace/a\\nb]"), "a name broke its line: {said}");
     let link = output.content.iter().find_map(|content| match content {
         Content::Link(link) => Some(link.clone()),
-        Content::Text(_) | Content::Image { .. } => None,
+        Content::Text(_) | Content::Image { .. } | Content::Embedded(_) => None,
     });
     let link = link.unwrap();
     assert_eq!((link.mime_type, link.bytes), ("application/x-tar", 11));

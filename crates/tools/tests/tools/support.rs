@@ -6,14 +6,14 @@ use sandbox::engine::fake::FakeHost;
 use sandbox::{InstanceId, Owner, SandboxService, ServiceSettings};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
-use tools::{Call, Catalog, Content, Output, Policy, Progress, Selection, Silent};
+use tools::{Call, Catalog, Content, Output, Policy, Profile, Progress, Selection, Silent};
 
 pub struct World {
     pub service: SandboxService,
     pub catalog: Catalog,
     pub policy: Arc<Policy>,
-    _host: FakeHost,
-    _state: TempDir,
+    host: FakeHost,
+    state: TempDir,
 }
 
 impl World {
@@ -22,13 +22,33 @@ impl World {
     }
 
     pub async fn with(policy: Policy) -> Self {
+        let catalog = Catalog::new(&policy, &Selection::default()).unwrap();
+        Self::of(catalog, policy).await
+    }
+
+    /// With the tools of an older server.
+    pub async fn speaking_as(profile: Arc<dyn Profile>, policy: Policy) -> Self {
+        let catalog = Catalog::of_profile(profile, &policy, &Selection::default()).unwrap();
+        Self::of(catalog, policy).await
+    }
+
+    async fn of(catalog: Catalog, policy: Policy) -> Self {
         let (host, state) = (FakeHost::new(), TempDir::new().unwrap());
         let engine = host.engine();
         let mut settings = ServiceSettings::new(state.path(), InstanceId::random().unwrap());
         settings.powers = engine.powers();
         let service = SandboxService::start(engine, settings).await.unwrap();
-        let catalog = Catalog::new(&policy, &Selection::default()).unwrap();
-        Self { service, catalog, policy: Arc::new(policy), _host: host, _state: state }
+        Self { service, catalog, policy: Arc::new(policy), host, state }
+    }
+
+    /// The same after the server has ended and was started again.
+    pub async fn restarted(mut self) -> Self {
+        self.service.shutdown().await.unwrap();
+        let engine = self.host.engine();
+        let mut settings = ServiceSettings::new(self.state.path(), InstanceId::random().unwrap());
+        settings.powers = engine.powers();
+        self.service = SandboxService::start(engine, settings).await.unwrap();
+        self
     }
 
     pub fn caller(&self) -> Call {
@@ -53,7 +73,7 @@ impl World {
     }
 
     pub async fn call_as(&self, call: Call, tool: &str, arguments: Value) -> Output {
-        self.catalog.find(tool).unwrap().call(call, object(arguments)).await
+        self.catalog.find(tool).unwrap().call(call, object(arguments)).await.unwrap()
     }
 
     /// The structured part of an answer that is not a refusal.
@@ -86,7 +106,7 @@ pub fn object(value: Value) -> Map<String, Value> {
 pub fn text(output: &Output) -> String {
     let texts = output.content.iter().filter_map(|content| match content {
         Content::Text(text) => Some(text.as_str()),
-        Content::Image { .. } | Content::Link(_) => None,
+        Content::Image { .. } | Content::Link(_) | Content::Embedded(_) => None,
     });
     texts.collect::<Vec<_>>().join("\n")
 }

@@ -92,7 +92,7 @@ impl Conversation {
                     if begin.has(lane) {
                         let (read, write) = pipe(is_file)?;
                         rustix::io::ioctl_fionbio(&read, true)?;
-                        *source = Some(Source::new(Origin::Pipe(read)));
+                        *source = Some(Source::new(Origin::Pipe(read.into())));
                         given.push(write);
                     }
                 }
@@ -181,7 +181,7 @@ impl Conversation {
             (Kind::Data | Kind::Finish, Lane::Output | Lane::Errors)
             | (Kind::Stop, Lane::Messages | Lane::Input)
             | (Kind::Credit, Lane::Input)
-            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Beat, _) => return Err(Malformed),
+            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Beat | Kind::Present, _) => return Err(Malformed),
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Conversation {
                 if let ((Ok(input), Ok(output)), true) = (ends, is_ready) {
                     self.input = Some(Sink::new(input));
                     if let Some(source) = &mut self.output {
-                        source.from = Origin::Pipe(output);
+                        source.from = Origin::Pipe(output.into());
                     }
                     self.terminal = Some(descriptor);
                 }

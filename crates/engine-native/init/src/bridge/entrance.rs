@@ -1,17 +1,22 @@
 //! Whoever inside connects to somewhere, or asks for a name, and servers that wait for them.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
 
 use super::passage::Passage;
+use crate::wire::Catch;
 
 /// A question is one name of 253 bytes at most; what is longer is none of ours.
 const MOST_BYTES: usize = 4096;
+
+/// After there was no room for another connection, how long before we look again.
+const BREATH: Duration = Duration::from_millis(20);
 
 /// The sockets of process 1, once they were asked for, and the numbers under which the server waits.
 #[derive(Default)]
@@ -19,6 +24,7 @@ pub struct Entrance {
     sockets: Sockets,
     accepting: VecDeque<u32>,
     questioning: VecDeque<u32>,
+    rests_until: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -58,11 +64,13 @@ impl Entrance {
         must
     }
 
-    pub fn receive(&mut self, descriptors: Vec<OwnedFd>) {
+    pub fn receive(&mut self, catch: &Catch, descriptors: Vec<OwnedFd>) {
         let mut descriptors = descriptors.into_iter();
-        self.sockets = match (descriptors.next(), descriptors.next()) {
-            (Some(streams), Some(names)) => Sockets::There { streams, names },
-            (Some(_) | None, None) | (None, Some(_)) => Sockets::None,
+        self.sockets = match (catch, descriptors.next(), descriptors.next()) {
+            (Catch::Yours | Catch::HandedOn, Some(streams), Some(names)) => Sockets::There { streams, names },
+            // They come by themselves.
+            (Catch::Others, _, _) => Sockets::Asked,
+            (Catch::Yours | Catch::HandedOn | Catch::None | Catch::Impossible { .. }, _, _) => Sockets::None,
         };
     }
 
@@ -84,9 +92,14 @@ impl Entrance {
     pub fn interests(&self) -> [Option<(BorrowedFd<'_>, PollFlags)>; 2] {
         let Sockets::There { streams, names } = &self.sockets else { return [None, None] };
         [
-            (!self.accepting.is_empty()).then(|| (streams.as_fd(), PollFlags::IN)),
+            (!self.accepting.is_empty() && self.rest().is_none()).then(|| (streams.as_fd(), PollFlags::IN)),
             (!self.questioning.is_empty()).then(|| (names.as_fd(), PollFlags::IN)),
         ]
+    }
+
+    /// For how long connections are not looked for.
+    pub fn rest(&self) -> Option<Duration> {
+        self.rests_until.and_then(|until| until.checked_duration_since(Instant::now())).filter(|left| !left.is_zero())
     }
 
     /// All who have come and are waited for.
@@ -95,12 +108,19 @@ impl Entrance {
         let mut come = Vec::new();
         while let Some(&number) = self.accepting.front() {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let Ok(passage) = rustix::net::accept_with(streams, flags).map_err(io::Error::from).and_then(Passage::new)
-            else {
-                break;
-            };
-            self.accepting.pop_front();
-            come.push(Come::Connection(number, passage));
+            match rustix::net::accept_with(streams, flags) {
+                Ok(socket) => {
+                    self.accepting.pop_front();
+                    come.push(Come::Connection(number, Passage::new(socket)));
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // No descriptor or no memory for it. It goes on waiting, and we would be called again at once.
+                Err(_) => {
+                    self.rests_until = Some(Instant::now() + BREATH);
+                    break;
+                }
+            }
         }
         let mut packet = [0; MOST_BYTES];
         while let Some(&number) = self.questioning.front() {

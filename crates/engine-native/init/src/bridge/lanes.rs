@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use rustix::io::Errno;
 
@@ -10,7 +11,7 @@ use crate::frame::{Frame, Kind, Lane, Malformed, WINDOW};
 
 /// Bytes on their way in.
 pub struct Sink {
-    pub to: OwnedFd,
+    pub to: Rc<OwnedFd>,
     pub bytes: VecDeque<u8>,
     /// Written and not yet given back to the server.
     owed: u32,
@@ -26,7 +27,7 @@ pub struct Source {
 }
 
 pub enum Origin {
-    Pipe(OwnedFd),
+    Pipe(Rc<OwnedFd>),
     File {
         file: OwnedFd,
         at: u64,
@@ -37,8 +38,8 @@ pub enum Origin {
 }
 
 impl Sink {
-    pub fn new(to: OwnedFd) -> Self {
-        Self { to, bytes: VecDeque::new(), owed: 0, is_finishing: false }
+    pub fn new(to: impl Into<Rc<OwnedFd>>) -> Self {
+        Self { to: to.into(), bytes: VecDeque::new(), owed: 0, is_finishing: false }
     }
 
     /// Let the server send more, once it is worth a frame: in halves, as the server does.

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -15,7 +16,8 @@ use crate::frame::{Frame, Kind, Lane, MAX_DATA, Malformed};
 use crate::wire::FromEntrance;
 
 pub struct Passage {
-    socket: OwnedFd,
+    /// One descriptor for both directions: programs may make more connections than we could have twice.
+    socket: Rc<OwnedFd>,
     input: Option<Sink>,
     output: Option<Source>,
     /// All that the server had for it was passed on.
@@ -25,11 +27,12 @@ pub struct Passage {
 }
 
 impl Passage {
-    pub fn new(socket: OwnedFd) -> io::Result<Self> {
+    pub fn new(socket: OwnedFd) -> Self {
         // Answers of a few bytes must not wait for more. Without it they only are slower.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
-        let (input, output) = (Sink::new(socket.try_clone()?), Source::new(Origin::Pipe(socket.try_clone()?)));
-        Ok(Self { socket, input: Some(input), output: Some(output), is_complete: false, is_closed: false })
+        let socket = Rc::new(socket);
+        let (input, output) = (Sink::new(socket.clone()), Source::new(Origin::Pipe(socket.clone())));
+        Self { socket, input: Some(input), output: Some(output), is_complete: false, is_closed: false }
     }
 
     /// Where it was to go: connections are caught with the address that they were made to.
@@ -96,7 +99,9 @@ impl Passage {
             | (Kind::Finish, Lane::Output | Lane::Errors)
             | (Kind::Stop, Lane::Messages | Lane::Input | Lane::Errors)
             | (Kind::Credit, Lane::Input | Lane::Errors)
-            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Resize | Kind::Beat, _) => return Err(Malformed),
+            | (Kind::Ask | Kind::Answer | Kind::Begin | Kind::Resize | Kind::Beat | Kind::Present, _) => {
+                return Err(Malformed);
+            }
         }
         Ok(())
     }

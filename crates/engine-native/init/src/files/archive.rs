@@ -233,19 +233,21 @@ fn confined(top: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd, FileFa
     }
 }
 
-/// The same from directory to name.
+/// The same from directory to name. Each is held before it is looked at, because `O_DIRECTORY` makes gVisor follow a link
+/// whatever else it is told.
 fn confined_by_steps(top: &OwnedFd, name: &Path, flags: OFlags) -> Result<OwnedFd, FileFailure> {
+    let holds = flags.contains(OFlags::PATH);
     let mut at = top.try_clone()?;
     let mut parts = name.components().peekable();
     while let Some(part) = parts.next() {
         let Component::Normal(part) = part else { return Err(FileFailure::BadArchive) };
-        let flags = if parts.peek().is_some() { OFlags::RDONLY | OFlags::DIRECTORY } else { flags };
-        at = match rustix::fs::openat(&at, part, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty()) {
-            Err(Errno::LOOP) => return Err(FileFailure::BadArchive),
-            result => result?,
-        };
+        at = rustix::fs::openat(&at, part, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let is_wanted = holds && parts.peek().is_none();
+        if !is_wanted && convert(&rustix::fs::fstat(&at)?).kind == Kind::Link {
+            return Err(FileFailure::BadArchive);
+        }
     }
-    Ok(at)
+    if holds { Ok(at) } else { Ok(rustix::fs::openat(&at, ".", flags | OFlags::CLOEXEC, Mode::empty())?) }
 }
 
 fn directory_at(top: &OwnedFd, name: &Path) -> Result<OwnedFd, FileFailure> {

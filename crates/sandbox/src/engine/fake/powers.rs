@@ -115,6 +115,16 @@ impl Checkpoints for FakeEngine {
         sandbox.tree.lock().unwrap().become_of(&root);
         Ok(())
     }
+
+    async fn checkpoint_bytes(&self, owner: &Owner) -> Result<Option<u64>> {
+        let sandboxes = self.shared.sandboxes.lock().unwrap();
+        let theirs = sandboxes.values().filter(|sandbox| sandbox.spec.owner == *owner && !sandbox.is_gone());
+        let bytes = |sandbox: &Arc<FakeSandbox>| -> u64 {
+            let checkpoints = sandbox.checkpoints.lock().unwrap();
+            checkpoints.iter().map(|(_, root)| layer(&sandbox.image, root).bytes).sum()
+        };
+        Ok(Some(theirs.map(bytes).sum()))
+    }
 }
 
 #[async_trait]

@@ -13,7 +13,9 @@ use super::program::{self, Context};
 use super::sandbox::FakeSandbox;
 use crate::engine::{Process, ProcessControl};
 use crate::error::{Error, ErrorKind, Result};
-use crate::exec::{ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, Signal, TerminalSize};
+use crate::exec::{
+    ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Signal, TerminalSize,
+};
 use crate::spec::Role;
 
 /// As much as a pipe of Linux holds.
@@ -49,6 +51,7 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
         work_directory,
         [stdin_inside, stdout_inside, stderr_inside],
     )?;
+    let context = if request.output == OutputTarget::Joined { context.joined() } else { context };
 
     let (end, mut ends) = watch::channel(None::<ExecStatus>);
     let (outcome, outcomes) = watch::channel(None::<ExecOutcome>);

@@ -87,6 +87,12 @@ impl Context {
         Ok(context)
     }
 
+    /// With errors where the output goes.
+    pub fn joined(mut self) -> Self {
+        self.outputs[1] = self.outputs[0].clone();
+        self
+    }
+
     fn path(&self, text: &str) -> Result<GuestPath> {
         GuestPath::resolve(&self.directory, text.as_bytes())
     }

@@ -128,7 +128,9 @@ impl Tree {
             }
         }
         let names: Names = work_directory.components().map(<[u8]>::to_vec).collect();
-        if names.first().is_some_and(|top| !READ_ONLY.contains(&top.as_slice())) {
+        // What the image does not have cannot be its own.
+        let is_open = |top: &Vec<u8>| !READ_ONLY.contains(&top.as_slice()) || self.get(&names[..1]).is_none();
+        if names.first().is_some_and(is_open) {
             self.own = Some(names.clone());
         }
         for end in 1..=names.len() {

@@ -17,6 +17,7 @@ suite! { "execs", Nothing:
     exit_codes_are_passed_on,
     programs_are_found_on_the_path,
     the_streams_are_kept_apart,
+    the_streams_can_be_one,
     input_reaches_the_command_and_ends,
     a_dropped_stdin_is_an_end,
     much_goes_both_ways_at_once,
@@ -64,6 +65,15 @@ async fn the_streams_are_kept_apart(engine: Arc<dyn Engine>) {
     let sandbox = Subject::new(engine).await;
     let ended = sandbox.run(&shell("echo out; echo err >&2; echo out")).await;
     assert_eq!((ended.stdout.as_slice(), ended.stderr.as_slice()), (&b"out\nout\n"[..], &b"err\n"[..]));
+    sandbox.destroy().await;
+}
+
+async fn the_streams_can_be_one(engine: Arc<dyn Engine>) {
+    let sandbox = Subject::new(engine).await;
+    let mut request = shell("echo out; echo err >&2; echo out");
+    request.output = OutputTarget::Joined;
+    let ended = sandbox.run(&request).await;
+    assert_eq!((ended.text().as_str(), ended.stderr.as_slice()), ("out\nerr\nout\n", &b""[..]));
     sandbox.destroy().await;
 }
 

@@ -198,9 +198,10 @@ async fn there_is_no_network(engine: Arc<dyn Engine>) {
 
 async fn only_three_descriptors_are_open(engine: Arc<dyn Engine>) {
     let sandbox = Subject::new(engine).await;
-    let ended = sandbox.run(&command(&["ls", "/proc/self/fd"])).await;
+    // By the shell itself, because not every kernel knows what `ls` asks of it.
+    let listed = sandbox.says("for place in /proc/self/fd/*; do echo ${place##*/}; done").await;
     // The fourth is the directory that is being listed.
-    assert_eq!(ended.text(), "0\n1\n2\n3\n");
+    assert_eq!(listed, "0\n1\n2\n3\n");
     sandbox.destroy().await;
 }
 

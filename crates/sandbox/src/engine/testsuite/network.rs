@@ -34,6 +34,21 @@ pub struct Outside {
 }
 
 impl Outside {
+    /// A name of this machine that can be one, with its address.
+    pub fn own_name() -> Option<(String, IpAddr)> {
+        let hosts = std::fs::read_to_string("/etc/hosts").ok()?;
+        let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
+        let named = lines.flat_map(|line| {
+            let mut words = line.split_whitespace();
+            let address = words.next().and_then(|address| address.parse::<IpAddr>().ok());
+            words.map(move |name| (name.to_owned(), address))
+        });
+        named
+            .filter(|(name, _)| !name.contains("localhost") && !name.starts_with("ip6-") && name != "sandbox")
+            .filter_map(|(name, address)| Some((name, address?)))
+            .find(|(_, address)| std::net::TcpListener::bind((*address, 0)).is_ok())
+    }
+
     /// Answer for as long as the runtime lives.
     pub fn serve(listener: std::net::TcpListener) -> io::Result<()> {
         listener.set_nonblocking(true)?;

@@ -20,9 +20,7 @@ suite_of_powers! { "trees", Trees:
     a_place_that_the_image_has_is_refused,
     what_is_not_there_is_not_kept,
     an_attached_tree_is_in_no_save,
-    a_restore_leaves_attached_trees,
     a_fork_sees_the_same_trees,
-    saves_and_forks_have_what_was_there_before_a_checkpoint,
 }
 
 /// Names of the suite's own.
@@ -31,13 +29,13 @@ fn fresh() -> TreeName {
     format!("suite/{id}").parse().unwrap()
 }
 
-fn with(trees: &[(&TreeName, &str)]) -> SandboxSpec {
+pub(super) fn with(trees: &[(&TreeName, &str)]) -> SandboxSpec {
     let attach = |(tree, at): &(&TreeName, &str)| Attachment { tree: (*tree).clone(), at: path(at) };
     SandboxSpec { attachments: trees.iter().map(attach).collect(), ..spec() }
 }
 
 /// A tree with a file `who` that says `text`, and a script that says it too.
-async fn kept(able: &Able, text: &str) -> TreeName {
+pub(super) async fn kept(able: &Able, text: &str) -> TreeName {
     let name = fresh();
     let maker = Subject::new(able.engine.clone()).await;
     maker.write("lib/who", text.as_bytes()).await;
@@ -51,7 +49,7 @@ async fn kept(able: &Able, text: &str) -> TreeName {
     name
 }
 
-async fn done(able: &Able, names: &[&TreeName]) {
+pub(super) async fn done(able: &Able, names: &[&TreeName]) {
     for name in names {
         able.trees().drop_kept(name).await.unwrap();
     }
@@ -182,21 +180,6 @@ async fn an_attached_tree_is_in_no_save(able: Able) {
     done(&able, &[&name]).await;
 }
 
-async fn a_restore_leaves_attached_trees(able: Able) {
-    let name = kept(&able, "one").await;
-    let user = Subject::with(able.engine.clone(), with(&[(&name, "/packages")])).await;
-    let checkpoint = able.checkpoints().checkpoint(&user.id).await.unwrap();
-    user.write("mine", b"x").await;
-    able.checkpoints().restore(&user.id, checkpoint).await.unwrap();
-    assert_eq!(user.says("cat /packages/who").await, "one");
-    assert!(!user.exists("mine").await);
-    let changes = able.checkpoints().changes(&user.id, None, 1000).await.unwrap();
-    let attached = changes.entries.iter().find(|change| path("/packages").contains(&change.path));
-    assert!(attached.is_none(), "{attached:?}");
-    user.destroy().await;
-    done(&able, &[&name]).await;
-}
-
 async fn a_fork_sees_the_same_trees(able: Able) {
     let name = kept(&able, "one").await;
     let spec = with(&[(&name, "/packages")]);
@@ -209,30 +192,4 @@ async fn a_fork_sees_the_same_trees(able: Able) {
     source.destroy().await;
     branch.destroy().await;
     done(&able, &[&name]).await;
-}
-
-async fn saves_and_forks_have_what_was_there_before_a_checkpoint(able: Able) {
-    let source = Subject::new(able.engine.clone()).await;
-    source.write("one", b"1").await;
-    source.write("doomed", b"x").await;
-    able.checkpoints().checkpoint(&source.id).await.unwrap();
-    source.says("rm doomed; echo 2 > two").await;
-    able.checkpoints().checkpoint(&source.id).await.unwrap();
-    source.write("three", b"3").await;
-    let saved = format!("suite-{}", source.id).parse().unwrap();
-    able.snapshots().save(&source.id, &saved).await.unwrap();
-    let id = SandboxId::random().unwrap();
-    able.snapshots().fork(&source.id, &id, &spec()).await.unwrap();
-    let branch = Subject { engine: able.engine.clone(), files: able.engine.files(&id), id };
-    let image = Image::Saved(saved.clone());
-    let again = Subject::with(able.engine.clone(), SandboxSpec { image, ..spec() }).await;
-    for sandbox in [&source, &branch, &again] {
-        let names = ["one", "three", "two"].map(|name| format!("/workspace/{name}"));
-        assert_eq!(sandbox.tree("/workspace").await, names);
-        assert_eq!(sandbox.says("cat one two three").await, "12\n3");
-    }
-    for sandbox in [source, branch, again] {
-        sandbox.destroy().await;
-    }
-    able.snapshots().forget(&spec().owner, &saved).await.unwrap();
 }

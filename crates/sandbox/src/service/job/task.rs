@@ -76,7 +76,10 @@ impl Core {
     fn check(&self, owner: &Owner, request: &mut JobRequest) -> Result<()> {
         match &mut request.work {
             JobWork::Code(run) => {
-                self.settings.runners.find(&run.language)?;
+                // Where images bring languages along, the run itself finds out whether one has come with this.
+                if self.settings.image_runners.is_none() {
+                    self.settings.runners.find(&run.language)?;
+                }
                 self.settings.quota.admit_timeout(run.timeout)?;
             }
             JobWork::Command(command) => {

@@ -5,18 +5,16 @@
 //! writes a shorter one in its place, alone. It is not synced: after a loss of power the sandbox is gone too. What cannot be
 //! read of it is left out: a history is told as far as it is known.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, ErrorKind as IoErrorKind, Write};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
-
 use super::line;
-use super::{is_linked, open_anew, safe_open, unusable};
+use super::{open_anew, unusable};
 use crate::error::{Error, Result};
 use crate::service::history::{Line, Log};
+use crate::system::{is_at, lock_of, private_file, read_at, read_exact_at};
 
 /// A file that is larger is written anew, with half of what a history may hold.
 const MOST_FILE_BYTES: u64 = 1 << 20;
@@ -50,55 +48,57 @@ impl HistoryFile {
     pub fn append(&self, line: &Line) -> Result<()> {
         let mut bytes = line::encode(line)?;
         bytes.push(b'\n');
-        let Some(file) = self.open_locked()? else { return Ok(()) };
+        let Some((file, lock)) = self.open_locked()? else { return Ok(()) };
         let size = file.metadata().map_err(unusable)?.len();
         // A writer that died in the middle of its line must not spoil this one.
         let mut last = [b'\n'];
-        if size > 0 && file.read_exact_at(&mut last, size - 1).is_ok() && last != [b'\n'] {
+        if size > 0 && read_exact_at(&file, &mut last, size - 1).is_ok() && last != [b'\n'] {
             bytes.insert(0, b'\n');
         }
         (&file).write_all(&bytes).map_err(unusable)?;
         if size + bytes.len() as u64 > MOST_FILE_BYTES {
-            self.shorten(&file)?;
+            self.shorten(&file, &lock)?;
         }
         Ok(())
     }
 
     /// `None` when there is none.
     pub fn read(&self) -> Result<Option<Log>> {
-        match OpenOptions::new().read(true).custom_flags(safe_open()).open(&self.path) {
+        match private_file().read(true).open(&self.path) {
             Ok(file) => read_log(&file).map(Some),
             Err(error) if error.kind() == IoErrorKind::NotFound => Ok(None),
             Err(error) => Err(unusable(error)),
         }
     }
 
-    fn open_locked(&self) -> Result<Option<File>> {
+    /// With what the lock is on.
+    fn open_locked(&self) -> Result<Option<(File, File)>> {
         for _ in 0..TRIES {
-            let file = match OpenOptions::new().read(true).append(true).custom_flags(safe_open()).open(&self.path) {
+            let file = match private_file().read(true).append(true).open(&self.path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(None),
                 Err(error) => return Err(unusable(error)),
             };
-            match flock(&file, FlockOperation::NonBlockingLockShared) {
-                Ok(()) if is_linked(&file, &self.path).map_err(unusable)? => return Ok(Some(file)),
+            let lock = lock_of(&file, &self.path).map_err(unusable)?;
+            match lock.try_lock_shared() {
+                Ok(()) if is_at(&file, &self.path).map_err(unusable)? => return Ok(Some((file, lock))),
                 // Another has taken its place, or nothing has.
                 Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(PAUSE),
-                Err(error) => return Err(unusable(error.into())),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+                Err(TryLockError::Error(error)) => return Err(unusable(error)),
             }
         }
         Err(Error::unavailable("another process is at work on the history of this sandbox"))
     }
 
     /// Somebody who adds a line now is let go first: the next one shortens it.
-    fn shorten(&self, file: &File) -> Result<()> {
-        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+    fn shorten(&self, file: &File, lock: &File) -> Result<()> {
+        match lock.try_lock() {
             Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(()),
-            Err(error) => return Err(unusable(error.into())),
+            Err(TryLockError::WouldBlock) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(unusable(error)),
         }
-        if !is_linked(file, &self.path).map_err(unusable)? {
+        if !is_at(file, &self.path).map_err(unusable)? {
             return Ok(());
         }
         let mut log = read_log(file)?;
@@ -118,6 +118,8 @@ fn read_log(file: &File) -> Result<Log> {
         }
         match &mut log {
             None => log = Some(line::decode_head(&text).unwrap_or_else(Log::incomplete)),
+            // From one who added a line while another was in the middle of theirs, and took it for dead.
+            Some(_) if text == b"\n" => {}
             Some(log) => match line::decode(&text) {
                 Some(line) => log.push(line),
                 None => log.miss(),
@@ -135,7 +137,7 @@ struct PositionedFile<'a> {
 
 impl io::Read for PositionedFile<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.file.read_at(buffer, self.position)?;
+        let count = read_at(self.file, buffer, self.position)?;
         self.position += count as u64;
         Ok(count)
     }

@@ -3,15 +3,13 @@
 //! The file is a lock and two numbers. It is not synced: after a loss of power the sandbox is gone, or its idle time starts
 //! anew.
 
-use std::fs::File;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 
-use rustix::fs::{FlockOperation, flock};
-
-use super::{open_to_lock, safe_open, unusable};
+use super::{open_to_lock, unusable};
 use crate::error::{Error, Result};
 use crate::service::clock::Moment;
+use crate::system::{is_at, lock_of, private_file, read_exact_at, write_all_at};
 
 /// A number as 20 digits and a line feed.
 const FIELD_BYTES: u64 = 21;
@@ -25,6 +23,8 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 pub(crate) struct LeaseHold {
     file: File,
+    lock: File,
+    path: PathBuf,
 }
 
 impl Lease {
@@ -34,27 +34,26 @@ impl Lease {
 
     /// Only whoever makes the sandbox.
     pub fn make(&self, now: Moment) -> Result<()> {
-        let hold = LeaseHold { file: open_to_lock(&self.path).map_err(unusable)? };
-        hold.touch(now)
+        self.holding(open_to_lock(&self.path).map_err(unusable)?)?.touch(now)
     }
 
     /// `None` when the sandbox is gone.
     pub fn hold(&self) -> Result<Option<LeaseHold>> {
         let Some(hold) = self.open()? else { return Ok(None) };
-        match flock(&hold.file, FlockOperation::NonBlockingLockShared) {
+        match hold.lock.try_lock_shared() {
             Ok(()) => Ok(hold.if_linked()),
-            Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::wrong_state("the sandbox is being stopped")),
-            Err(error) => Err(unusable(error.into())),
+            Err(TryLockError::WouldBlock) => Err(Error::wrong_state("the sandbox is being stopped")),
+            Err(TryLockError::Error(error)) => Err(unusable(error)),
         }
     }
 
     /// `None` when it is in use, or gone.
     pub fn hold_alone(&self) -> Result<Option<LeaseHold>> {
         let Some(hold) = self.open()? else { return Ok(None) };
-        match flock(&hold.file, FlockOperation::NonBlockingLockExclusive) {
+        match hold.lock.try_lock() {
             Ok(()) => Ok(hold.if_linked()),
-            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-            Err(error) => Err(unusable(error.into())),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(unusable(error)),
         }
     }
 
@@ -64,11 +63,16 @@ impl Lease {
     }
 
     fn open(&self) -> Result<Option<LeaseHold>> {
-        match File::options().read(true).write(true).custom_flags(safe_open()).open(&self.path) {
-            Ok(file) => Ok(Some(LeaseHold { file })),
+        match private_file().read(true).write(true).open(&self.path) {
+            Ok(file) => self.holding(file).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(unusable(error)),
         }
+    }
+
+    fn holding(&self, file: File) -> Result<LeaseHold> {
+        let lock = lock_of(&file, &self.path).map_err(unusable)?;
+        Ok(LeaseHold { file, lock, path: self.path.clone() })
     }
 }
 
@@ -81,7 +85,7 @@ impl LeaseHold {
 
     /// Whether the sandbox still is: its end removes the file.
     pub fn is_linked(&self) -> bool {
-        self.file.metadata().is_ok_and(|metadata| metadata.nlink() > 0)
+        is_at(&self.file, &self.path).unwrap_or(false)
     }
 
     pub fn touch(&self, now: Moment) -> Result<()> {
@@ -103,11 +107,11 @@ impl LeaseHold {
 
     fn read(&self, field: u64) -> Option<Moment> {
         let mut digits = [0; FIELD_BYTES as usize - 1];
-        self.file.read_exact_at(&mut digits, field * FIELD_BYTES).ok()?;
+        read_exact_at(&self.file, &mut digits, field * FIELD_BYTES).ok()?;
         std::str::from_utf8(&digits).ok()?.parse().ok().map(Moment)
     }
 
     fn write(&self, field: u64, moment: Moment) -> Result<()> {
-        self.file.write_all_at(format!("{:020}\n", moment.0).as_bytes(), field * FIELD_BYTES).map_err(unusable)
+        write_all_at(&self.file, format!("{:020}\n", moment.0).as_bytes(), field * FIELD_BYTES).map_err(unusable)
     }
 }

@@ -3,17 +3,16 @@
 //! Made and counted under the lock of admissions, so two that start at once, in one process or in two, see each other. A
 //! file that nobody locks was left by a process that died.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, TryLockError};
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::{Ledger, RecordLock, safe_open, unusable};
+use super::{Ledger, RecordLock, unusable};
 use crate::error::{Error, Result};
 use crate::id::Owner;
+use crate::system::{private_directory, private_file};
 use crate::tree::SavedName;
 
 /// An owner, a name and a number.
@@ -23,7 +22,7 @@ const MOST_BYTES: u64 = 4096;
 #[derive(Debug)]
 pub(crate) struct SavingRoom {
     path: PathBuf,
-    _locked: File,
+    locked: File,
 }
 
 /// Room that somebody has taken.
@@ -44,25 +43,18 @@ struct Written {
 impl Ledger {
     pub fn take_saving_room(&self, owner: &Owner, saving: &Saving, _admission: &RecordLock) -> Result<SavingRoom> {
         let directory = self.saving_directory();
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(unusable)?;
+        private_directory().create(&directory).map_err(unusable)?;
         let number =
             getrandom::u64().map_err(|cause| Error::internal("there are no random numbers").with_cause(cause))?;
         let path = directory.join(format!("{number:016x}.json"));
         let written = Written { owner: owner.to_string(), name: saving.name.to_string(), bytes: saving.bytes };
         let bytes = serde_json::to_vec(&written)
             .map_err(|cause| Error::internal("room for a save cannot be written down").with_cause(cause))?;
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(safe_open())
-            .open(&path)
-            .map_err(unusable)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|error| unusable(error.into()))?;
-        let written = file.write_all(&bytes);
-        let room = SavingRoom { path, _locked: file };
-        written.map_err(unusable)?;
+        let file = private_file().read(true).write(true).create_new(true).open(&path).map_err(unusable)?;
+        let mut room = SavingRoom { path, locked: file };
+        room.locked.write_all(&bytes).map_err(unusable)?;
+        // Shared, because a lock of Windows that is not keeps others from reading what is written here.
+        room.locked.lock_shared().map_err(unusable)?;
         Ok(room)
     }
 
@@ -91,18 +83,18 @@ impl Ledger {
 }
 
 fn read_held(path: &Path) -> Result<Option<Written>> {
-    let file = match OpenOptions::new().read(true).custom_flags(safe_open()).open(path) {
+    let file = match private_file().read(true).open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(unusable(error)),
     };
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
+    match file.try_lock() {
         Ok(()) => {
             let _ = fs::remove_file(path);
             return Ok(None);
         }
-        Err(rustix::io::Errno::WOULDBLOCK) => {}
-        Err(error) => return Err(unusable(error.into())),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(unusable(error)),
     }
     let mut bytes = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut bytes).map_err(unusable)?;

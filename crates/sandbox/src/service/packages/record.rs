@@ -1,12 +1,10 @@
 //! What a request came to, on disk: a small file per request, named by its digest. Its time of change is its last use.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -14,6 +12,7 @@ use super::prepared::SearchPath;
 use super::{Prepared, ResolvedPackage};
 use crate::error::{Error, Result};
 use crate::package::PackageLanguage;
+use crate::system::{is_at, private_directory, private_file};
 use crate::tree::{Attachment, TreeName};
 
 const VERSION: u32 = 1;
@@ -81,8 +80,8 @@ impl Drop for Turn {
 }
 
 impl Records {
-    pub fn new(state_dir: &Path) -> Self {
-        Self { directory: state_dir.join("packages") }
+    pub fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
     }
 
     /// One that makes no sense is as good as none: it is written anew.
@@ -108,8 +107,7 @@ impl Records {
             .map_err(|cause| Error::internal("a record of packages cannot be written down").with_cause(cause))?;
         let unfinished = self.path(key, "new");
         let written = || -> std::io::Result<()> {
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+            let mut file = private_file().write(true).create(true).truncate(true).open(&unfinished)?;
             file.write_all(&text)?;
             file.sync_all()?;
             fs::rename(&unfinished, self.path(key, "json"))
@@ -157,20 +155,18 @@ impl Records {
         self.make_directory()?;
         let path = self.path(key, "lock");
         loop {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(false).mode(0o600);
-            let file = options.open(&path).map_err(unusable)?;
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) if file.metadata().map_err(unusable)?.nlink() > 0 => return Ok(Turn { _file: file, path }),
+            let file = private_file().write(true).create(true).truncate(false).open(&path).map_err(unusable)?;
+            match file.try_lock() {
+                Ok(()) if is_at(&file, &path).map_err(unusable)? => return Ok(Turn { _file: file, path }),
                 Ok(()) => {}
-                Err(rustix::io::Errno::WOULDBLOCK) => tokio::time::sleep(BETWEEN_TRIES).await,
-                Err(error) => return Err(unusable(error.into())),
+                Err(TryLockError::WouldBlock) => tokio::time::sleep(BETWEEN_TRIES).await,
+                Err(TryLockError::Error(error)) => return Err(unusable(error)),
             }
         }
     }
 
     fn make_directory(&self) -> Result<()> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory).map_err(unusable)
+        private_directory().create(&self.directory).map_err(unusable)
     }
 
     fn path(&self, key: &str, extension: &str) -> PathBuf {
@@ -258,7 +254,7 @@ mod tests {
         assert_eq!(records.read("k").unwrap(), Some(record()));
         records.used("k");
         assert_eq!(records.all().unwrap().len(), 1);
-        fs::write(state.path().join("packages/k.json"), "{").unwrap();
+        fs::write(state.path().join("k.json"), "{").unwrap();
         assert_eq!(records.read("k").unwrap(), None);
         records.remove("k").unwrap();
         records.remove("k").unwrap();
@@ -288,11 +284,7 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(120), waiting).await.is_err());
         drop(turn);
         drop(other.turn("k").await.unwrap());
-        assert_eq!(
-            fs::read_dir(state.path().join("packages")).unwrap().count(),
-            0,
-            "requests leave nothing by themselves"
-        );
+        assert_eq!(fs::read_dir(state.path()).unwrap().count(), 0, "requests leave nothing by themselves");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
+use crate::engine::Rest;
 use crate::event::StopReason;
 use crate::id::SandboxId;
 use crate::image::ImageProgram;
@@ -57,6 +58,8 @@ pub(super) struct Entry {
     pub uses: usize,
     pub execs: usize,
     pub log: Log,
+    /// Why it does not run, as the engine said last.
+    pub rest: Option<Rest>,
     engine_deadline_at: Moment,
     /// Whoever tells the engine about its deadline.
     pub deadline_turn: Arc<tokio::sync::Mutex<()>>,
@@ -84,6 +87,7 @@ impl Entry {
             uses: 0,
             execs: 0,
             log: Log::default(),
+            rest: None,
             engine_deadline_at: now.after(FIRST_ENGINE_DEADLINE),
             deadline_turn: Arc::default(),
             look_at: now,
@@ -120,7 +124,8 @@ impl Entry {
 
     /// When and why it ends if nothing changes.
     pub fn end(&self) -> Option<(Moment, StopReason)> {
-        self.expiry.due(self.uses > 0)
+        // The idle time of one that rests begins when it runs again.
+        self.expiry.due(self.uses > 0 || self.rest.is_some())
     }
 
     pub fn begin_stop(&mut self, reason: StopReason) -> Result<StopTicket, Refusal> {
@@ -203,6 +208,7 @@ impl Entry {
             image: self.spec.image.clone(),
             persistence: self.spec.persistence,
             state: self.state,
+            rest: self.rest,
             created_at: self.created_at,
             expires_at: self.end().and_then(|(moment, _)| clock.wall(moment)),
             lifetime: self.expiry.lifetime,

@@ -26,6 +26,8 @@ struct Findings {
     /// As they stood around the sandbox of the trial; empty when there was none.
     layers: Vec<LayerFinding>,
     languages: Vec<LanguageFinding>,
+    /// Images that say that they run a language and do not, each with the reason.
+    refused_runners: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -74,14 +76,14 @@ pub fn look(config: &Config, flavour: Flavour) -> Result<DaemonFinding> {
 pub fn run(config: &Config, flavour: Flavour) -> Result<Exit> {
     let daemon = look(config, flavour)?;
     let tried = wiring::with_service(config, try_out);
-    let (trial, report, languages) = match tried {
-        Ok((took, report, languages)) => {
+    let (trial, report, languages, refused_runners) = match tried {
+        Ok(Tried { took, report, languages, refused_runners }) => {
             let detail = format!("made a sandbox, ran a program in it and removed it in {} ms", took.as_millis());
-            (TrialFinding { works: true, detail, hint: None }, Some(report), languages)
+            (TrialFinding { works: true, detail, hint: None }, Some(report), languages, refused_runners)
         }
         Err(error) => {
             let hint = error.hint().map(str::to_owned);
-            (TrialFinding { works: false, detail: error.message().to_owned(), hint }, None, Vec::new())
+            (TrialFinding { works: false, detail: error.message().to_owned(), hint }, None, Vec::new(), Vec::new())
         }
     };
     let findings = Findings {
@@ -91,6 +93,7 @@ pub fn run(config: &Config, flavour: Flavour) -> Result<Exit> {
         trial,
         layers: report.map(layers).unwrap_or_default(),
         languages: languages.into_iter().map(LanguageFinding::from).collect(),
+        refused_runners,
     };
     if config.json {
         output::object(&findings);
@@ -100,7 +103,15 @@ pub fn run(config: &Config, flavour: Flavour) -> Result<Exit> {
     Ok(if findings.trial.works { Exit::SUCCESS } else { Exit::FAILURE })
 }
 
-async fn try_out(service: SandboxService) -> Result<(Duration, IsolationReport, Vec<Language>)> {
+/// What came of a sandbox.
+struct Tried {
+    took: Duration,
+    report: IsolationReport,
+    languages: Vec<Language>,
+    refused_runners: Vec<String>,
+}
+
+async fn try_out(service: SandboxService) -> Result<Tried> {
     let owner = Owner::local();
     let spec = SandboxSpec::new(owner.clone());
     let languages = service.languages(&owner, &spec.image).await?;
@@ -115,7 +126,8 @@ async fn try_out(service: SandboxService) -> Result<(Duration, IsolationReport, 
         Err(error) => return Err(error),
     }
     service.stop(&owner, &sandbox.id).await?;
-    Ok((started.elapsed(), report, languages))
+    let took = started.elapsed();
+    Ok(Tried { took, report, languages, refused_runners: service.refused_runners().await? })
 }
 
 fn layers(report: IsolationReport) -> Vec<LayerFinding> {
@@ -178,6 +190,10 @@ fn render(findings: &Findings) -> String {
     }
     if !findings.languages.is_empty() {
         text += &format!("{BOLD}Languages{BOLD:#}\n{}\n", render_languages(&findings.languages));
+    }
+    if !findings.refused_runners.is_empty() {
+        let lines: String = findings.refused_runners.iter().map(|why| format!("  {} {why}\n", Mark::No)).collect();
+        text += &format!("{BOLD}Left out{BOLD:#}\n{lines}\n");
     }
     let TrialFinding { works, detail, hint } = &findings.trial;
     let mark = if *works { Mark::Yes } else { Mark::No };

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use engine_docker::{Daemon, DaemonImage, Flavour};
+use engine_docker::{Daemon, DaemonImage, Flavour, PullProgress, PullWatcher};
 use sandbox::{ByteSize, ImageName, InstanceId, Result};
 use serde::Serialize;
 
-use super::{list, pull};
+use super::asked::{List, Pull};
+use super::progress::Bar;
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{self, DIM};
+use crate::pulls::Tally;
 use crate::signals::Signals;
 use crate::table::{Align, Cell, Table};
 use crate::{time, wiring};
@@ -27,7 +29,7 @@ struct ImageObject {
     bytes: u64,
 }
 
-pub fn list(arguments: &list::Arguments, config: &Config, flavour: Flavour) -> Result<Exit> {
+pub fn list(arguments: &List, config: &Config, flavour: Flavour) -> Result<Exit> {
     let images = wiring::block_on(async { Daemon::connect(flavour, &wiring::wish(config)).await?.catalogue().await })?;
     if config.json {
         output::object(&Images { images: images.iter().map(ImageObject::from).collect() });
@@ -41,22 +43,57 @@ pub fn list(arguments: &list::Arguments, config: &Config, flavour: Flavour) -> R
     Ok(Exit::SUCCESS)
 }
 
-/// As `docker pull`, with the logins of its client; one that is there is not asked for again.
-pub fn pull(arguments: &pull::Arguments, config: &Config, flavour: Flavour) -> Result<Exit> {
+/// As `docker pull`, with the logins of its client: one that is there is asked for again, because it may have changed.
+pub fn pull(arguments: &Pull, config: &Config, flavour: Flavour) -> Result<Exit> {
     let name: ImageName = arguments.image.parse()?;
     wiring::block_on(async {
         let mut signals = Signals::listen()?;
         let pulling = async {
-            let engine = wiring::docker_engine(config, flavour, InstanceId::random()?, 0).await?;
-            engine.pull(&name, &|_| {}).await
+            let engine = wiring::docker_engine(config, flavour, InstanceId::random()?).await?;
+            let shown = Shown::start(config.json);
+            engine.pull(&name, &|said| shown.hear(&said)).await
         };
-        match signals.unless_ended(pulling).await {
+        let image = match signals.unless_ended(pulling).await {
             Ok(pulled) => pulled?,
             Err(signal) => return Ok(Exit::signal(signal)),
+        };
+        if config.json {
+            output::object(&ImageObject::from(&image));
+        } else {
+            output::text(&format!("pulled {} ({}, {})\n", image.name, image.id, ByteSize::new(image.bytes)));
         }
-        output::note(&format!("{name} is in {}", flavour.title()), None);
         Ok(Exit::SUCCESS)
     })
+}
+
+/// Shows images that come because a sandbox wants them.
+#[derive(Clone, Copy, Debug)]
+pub struct PullBars {
+    pub json: bool,
+}
+
+impl PullWatcher for PullBars {
+    fn begin(&self, _image: &str) -> Box<dyn Fn(PullProgress) + Send + Sync> {
+        let shown = Shown::start(self.json);
+        Box::new(move |said| shown.hear(&said))
+    }
+}
+
+/// A bar, until this is dropped.
+struct Shown {
+    tally: Tally,
+    _bar: Bar,
+}
+
+impl Shown {
+    fn start(json: bool) -> Self {
+        let bar = Bar::start(json);
+        Self { tally: Tally::new(bar.progress()), _bar: bar }
+    }
+
+    fn hear(&self, said: &PullProgress) {
+        self.tally.hear(said);
+    }
 }
 
 impl From<&DaemonImage> for ImageObject {

@@ -2,24 +2,15 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use clap::Args;
 use sandbox::{ByteSize, Result};
 use serde::Serialize;
 
-use super::{ImageObject, called, image_error, open_store, saved};
+use super::{ImageObject, asked, called, image_error, open_store, saved};
 use crate::config::Config;
 use crate::exit::Exit;
 use crate::output::{self, DIM};
 use crate::table::{Align, Cell, Table};
 use crate::time;
-
-/// List images
-#[derive(Args, Debug)]
-pub struct Arguments {
-    /// Print the names alone
-    #[arg(long, short)]
-    pub quiet: bool,
-}
 
 #[derive(Serialize)]
 struct Images {
@@ -28,7 +19,7 @@ struct Images {
     store_bytes: u64,
 }
 
-pub fn run(arguments: &Arguments, config: &Config) -> Result<Exit> {
+pub fn run(arguments: &asked::List, config: &Config) -> Result<Exit> {
     let store = open_store(config)?;
     let mut names = store.names().map_err(image_error)?;
     names.retain(|named| saved::shown(&named.reference).is_some());

@@ -43,7 +43,13 @@ impl Bar {
     }
 
     /// Takes the bar off the screen.
-    pub fn end(mut self) {
+    pub fn end(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
         self.state.ended.store(true, Ordering::Relaxed);
         if let Some(drawing) = self.drawing.take() {
             drawing.thread().unpark();

@@ -3,26 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use clap::Args;
 use images::{Named, Reference, Store, registry};
 use sandbox::{Error, Image, Result};
 
-use super::{ImageObject, image_error, open_store, reference, settings, work};
+use super::{ImageObject, asked, image_error, open_store, reference, settings, work};
 use crate::config::{Config, EngineChoice, Pull};
 use crate::exit::Exit;
 use crate::output;
 
-/// Fetch an image from a registry
-///
-/// What is here already is not fetched again, and a pull that was interrupted goes on where it was.
-#[derive(Args, Debug)]
-pub struct Arguments {
-    /// The image: debian:12, ghcr.io/owner/tool:1.2, name@sha256:…
-    #[arg(value_name = "IMAGE")]
-    pub image: String,
-}
-
-pub fn run(arguments: Arguments, config: &Config) -> Result<Exit> {
+pub fn run(arguments: &asked::Pull, config: &Config) -> Result<Exit> {
     let store = open_store(config)?;
     let named = match pull(&store, reference(&arguments.image)?, config)? {
         Ok(named) => named,

@@ -22,6 +22,10 @@ pub struct DaemonFlags {
     #[arg(long, global = true, value_name = "IMAGE", hide_short_help = true)]
     container_image: Option<String>,
 
+    /// Let images from registries that are called so, or begin so, bring languages along for everybody: ghcr.io/team/*
+    #[arg(long, global = true, value_name = "NAME[*]", hide_short_help = true)]
+    runner_image: Vec<String>,
+
     /// Whose rights programs have: those of the sandbox's user, or of the image's, which may be root [default: sandbox]
     #[arg(
         long,
@@ -42,6 +46,7 @@ impl DaemonFlags {
         push(written, Key::DaemonHost, &self.daemon_host);
         push(written, Key::DockerContext, &self.docker_context);
         push(written, Key::ContainerImage, &self.container_image);
+        push(written, Key::RunnerImage, &self.runner_image);
         push(written, Key::ContainerUser, &self.container_user);
         push(written, Key::Runtime, &self.runtime);
     }

@@ -1,0 +1,15 @@
+# Sandpen as a server in a container, beside the containers that it makes: docs/docker.md says how to run it. The context
+# holds the program alone:
+#
+#     cargo build --release --package sandpen
+#     install -D target/release/sandpen target/image/sandpen
+#     docker build --tag sandpen --file Dockerfile target/image
+#
+# Any base will do that has the C library which the program was built for.
+ARG BASE=docker.io/library/debian:stable-slim
+FROM ${BASE}
+COPY sandpen /usr/local/bin/sandpen
+ENV SANDPEN_ENGINE=docker SANDPEN_STATE_DIR=/var/lib/sandpen
+VOLUME /var/lib/sandpen
+ENTRYPOINT ["/usr/local/bin/sandpen"]
+CMD ["mcp"]

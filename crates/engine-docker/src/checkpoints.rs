@@ -1,0 +1,347 @@
+//! Moments that a sandbox can go back to, as files beside our own state: a daemon has nothing to keep them in that would
+//! go away with a sandbox by itself, and they are read here to be compared.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, ErrorKind as IoErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent::Frozen;
+use async_trait::async_trait;
+use sandbox::{Changes, Checkpoint, Checkpoints, Error, GuestPath, Owner, Result, SandboxId};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio_util::io::SyncIoBridge;
+
+use crate::bounded::Bounded;
+use crate::carrier::Carrier;
+use crate::compare::{Known, Walk, differences};
+use crate::engine::{DockerEngine, Shared};
+use crate::live::Live;
+use crate::random;
+
+/// Of one sandbox.
+const MOST: usize = 64;
+
+/// How much larger than its disk limit all of them may be together.
+const TIMES_THE_DISK: u64 = 4;
+
+const BUFFER: usize = 256 << 10;
+
+/// Says whose they are; see [`Shelf::sweep`].
+const MAKER: &str = "maker";
+/// Whose quota they count to.
+const OWNER: &str = "owner";
+/// The highest number that was given: none is given twice.
+const HIGHEST: &str = "highest";
+
+#[async_trait]
+impl Checkpoints for DockerEngine {
+    async fn checkpoint(&self, id: &SandboxId) -> Result<Checkpoint> {
+        let live = self.shared.live(id).await?;
+        let taken = self.shared.daemon.unless_hanging(self.shared.checkpoint(&live)).await;
+        self.shared.settled(&live, taken).await
+    }
+
+    async fn changes(&self, id: &SandboxId, since: Option<Checkpoint>, most: usize) -> Result<Changes> {
+        let live = self.shared.live(id).await?;
+        let changes = self.shared.daemon.unless_hanging(self.shared.changes(&live, since, most)).await;
+        self.shared.settled(&live, changes).await
+    }
+
+    async fn restore(&self, id: &SandboxId, to: Checkpoint) -> Result<()> {
+        let live = self.shared.live(id).await?;
+        let restored = self.shared.daemon.unless_hanging(self.shared.restore(&live, to)).await;
+        self.shared.settled(&live, restored).await
+    }
+
+    async fn checkpoint_bytes(&self, owner: &Owner) -> Result<Option<u64>> {
+        let (place, owner) = (self.shared.places.checkpoints.clone(), owner.clone());
+        let counting = tokio::task::spawn_blocking(move || bytes_of(&place, &owner));
+        counting.await.map(Some).map_err(|cause| Error::internal("checkpoints could not be counted").with_cause(cause))
+    }
+}
+
+/// All checkpoints of an owner, those of other processes among them.
+fn bytes_of(place: &Path, owner: &Owner) -> u64 {
+    let shelves = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| Shelf { directory: entry.path() });
+    shelves.filter(|shelf| shelf.is_of(owner)).map(|shelf| shelf.all_bytes()).sum()
+}
+
+impl Shared {
+    async fn checkpoint(&self, live: &Arc<Live>) -> Result<Checkpoint> {
+        let _alone = live.turn.write().await;
+        let _frozen = frozen(live).await?;
+        let shelf = self.shelf(live.id());
+        shelf.prepare(self.config.instance.as_str(), &live.description.owner)?;
+        let taken = shelf.numbers()?;
+        let trees = live.description.trees();
+        let held = taken.iter().map(|number| shelf.bytes(*number)).sum::<u64>();
+        let room = (live.description.limits.disk.bytes() * TIMES_THE_DISK).saturating_sub(held);
+        let draft = shelf.draft()?;
+        write_down(live.connection.own_files().pack_trees(&trees).await?, &draft.0, room).await?;
+        if let Some(last) = taken.last() {
+            let (before, now) = (shelf.path(*last), draft.0.clone());
+            let changes = in_background(move || differences(read(&before)?, read(&now)?, &trees, 0)).await?;
+            if !changes.truncated {
+                return Ok(Checkpoint(*last));
+            }
+        }
+        if taken.len() >= MOST {
+            return Err(too_many(format!("a sandbox can have {MOST} checkpoints")));
+        }
+        let number = shelf.highest()?.saturating_add(1);
+        shelf.keep(&draft, number)?;
+        Ok(Checkpoint(number))
+    }
+
+    async fn changes(&self, live: &Arc<Live>, since: Option<Checkpoint>, most: usize) -> Result<Changes> {
+        let _inside = live.turn.read().await;
+        let shelf = self.shelf(live.id());
+        let trees = live.description.trees();
+        let before = match since {
+            Some(checkpoint) => Before::Checkpoint(shelf.find(checkpoint)?),
+            None => Before::Image(self.known_of(live, &trees).await?),
+        };
+        // Programs go on meanwhile, and may write where the walk comes next.
+        let disk = live.description.limits.disk.bytes().saturating_mul(trees.len() as u64);
+        let now = SyncIoBridge::new(live.connection.own_files().pack_trees(&trees).await?);
+        in_background(move || {
+            let now = Walk::new(BufReader::with_capacity(BUFFER, Bounded::to_disk(now, disk)))?;
+            match before {
+                Before::Checkpoint(path) => differences(read(&path)?, now, &trees, most),
+                Before::Image(known) => differences(known.into_items(), now, &trees, most),
+            }
+        })
+        .await
+    }
+
+    async fn restore(&self, live: &Arc<Live>, to: Checkpoint) -> Result<()> {
+        let _alone = live.turn.write().await;
+        let shelf = self.shelf(live.id());
+        let kept = shelf.find(to)?;
+        let _frozen = frozen(live).await?;
+        let mut kept = tokio::fs::File::open(&kept).await.map_err(unusable)?;
+        let mut place = live.connection.own_files().replace_trees(&live.description.trees()).await?;
+        let copied = tokio::io::copy(&mut kept, &mut place).await;
+        let ended = place.shutdown().await;
+        // Whoever unpacks says best what was wrong; a stream can only say that it broke.
+        place.commit().await?;
+        copied.map(drop).and(ended).map_err(unusable)?;
+        shelf.numbers()?.into_iter().filter(|number| *number > to.0).try_for_each(|number| shelf.remove(number))
+    }
+
+    /// What the image has where the sandbox can write.
+    async fn known_of(&self, live: &Live, trees: &[GuestPath]) -> Result<Known> {
+        let carrier = Carrier::make(&self.daemon, self.maker(), &live.description.image).await?;
+        let mut known = Known::default();
+        for tree in trees {
+            let place = tree.to_string_lossy().into_owned();
+            // What the image has in this one is not seen in sandboxes.
+            if place == "/tmp" || self.daemon.file_size(&carrier.id, &place).await?.is_none() {
+                continue;
+            }
+            let archive = SyncIoBridge::new(self.daemon.download(&carrier.id, &place));
+            let parent = tree.parent().unwrap_or_else(GuestPath::root);
+            known = in_background(move || known.read(&parent, archive).map(|()| known)).await?;
+        }
+        carrier.end().await?;
+        Ok(known)
+    }
+
+    fn shelf(&self, id: &SandboxId) -> Shelf {
+        Shelf { directory: self.places.checkpoints.join(id.as_str()) }
+    }
+
+    /// Those of a sandbox that has ended.
+    pub(crate) fn forget_checkpoints(&self, id: &SandboxId) {
+        self.shelf(id).clear();
+    }
+
+    /// Those of sandboxes that have ended without us.
+    pub(crate) async fn sweep_checkpoints(&self) -> Result<()> {
+        for entry in fs::read_dir(&self.places.checkpoints).into_iter().flatten().flatten() {
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse::<SandboxId>().ok()) else { continue };
+            let shelf = self.shelf(&id);
+            let maker = shelf.maker();
+            let is_used = self.knows(&id) || maker.is_some_and(|maker| self.is_another_alive(&maker));
+            if !is_used && self.daemon.inspect(&crate::record::container_name(&id)).await?.is_none() {
+                shelf.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn is_another_alive(&self, instance: &str) -> bool {
+        instance != self.config.instance.as_str() && self.places.is_alive(instance)
+    }
+}
+
+enum Before {
+    Checkpoint(PathBuf),
+    Image(Known),
+}
+
+/// The checkpoints of one sandbox: files that are called by their numbers.
+struct Shelf {
+    directory: PathBuf,
+}
+
+/// A file that is gone again unless it was kept.
+struct Draft(PathBuf);
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+impl Shelf {
+    fn prepare(&self, instance: &str, owner: &Owner) -> Result<()> {
+        if self.directory.join(MAKER).exists() {
+            return Ok(());
+        }
+        fs::create_dir_all(&self.directory).map_err(unusable)?;
+        fs::write(self.directory.join(OWNER), owner.as_str()).map_err(unusable)?;
+        fs::write(self.directory.join(MAKER), instance).map_err(unusable)
+    }
+
+    fn is_of(&self, owner: &Owner) -> bool {
+        fs::read_to_string(self.directory.join(OWNER)).is_ok_and(|text| text == owner.as_str())
+    }
+
+    /// Those that are being written too.
+    fn all_bytes(&self) -> u64 {
+        let files = fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        files.filter_map(|file| file.metadata().ok()).map(|file| file.len()).sum()
+    }
+
+    fn maker(&self) -> Option<String> {
+        fs::read_to_string(self.directory.join(MAKER)).ok()
+    }
+
+    fn path(&self, number: u32) -> PathBuf {
+        self.directory.join(number.to_string())
+    }
+
+    fn bytes(&self, number: u32) -> u64 {
+        fs::metadata(self.path(number)).map_or(0, |file| file.len())
+    }
+
+    fn numbers(&self) -> Result<Vec<u32>> {
+        let entries = match fs::read_dir(&self.directory) {
+            Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(unusable)?,
+        };
+        let mut numbers: Vec<u32> =
+            entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    fn find(&self, checkpoint: Checkpoint) -> Result<PathBuf> {
+        let path = self.path(checkpoint.0);
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(Error::not_found(format!("the sandbox has no checkpoint {}", checkpoint.0)))
+    }
+
+    fn draft(&self) -> Result<Draft> {
+        Ok(Draft(self.directory.join(format!("draft-{}", random::text(8)?))))
+    }
+
+    fn highest(&self) -> Result<u32> {
+        let written = fs::read_to_string(self.directory.join(HIGHEST)).ok().and_then(|text| text.parse().ok());
+        Ok(self.numbers()?.last().copied().into_iter().chain(written).max().unwrap_or(0))
+    }
+
+    fn keep(&self, draft: &Draft, number: u32) -> Result<()> {
+        fs::write(self.directory.join(HIGHEST), number.to_string()).map_err(unusable)?;
+        fs::rename(&draft.0, self.path(number)).map_err(unusable)
+    }
+
+    fn remove(&self, number: u32) -> Result<()> {
+        fs::remove_file(self.path(number)).map_err(unusable)
+    }
+
+    fn clear(&self) {
+        match fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != IoErrorKind::NotFound => {
+                tracing::warn!(?error, "the checkpoints of a sandbox that has ended stay until somebody looks around");
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+}
+
+/// With nothing that runs, and nobody who could start something.
+async fn frozen(live: &Live) -> Result<Frozen> {
+    let busy = || Error::wrong_state("a command runs in the sandbox").with_hint("wait for it, or stop it");
+    live.connection.freeze().await?.ok_or_else(busy)
+}
+
+async fn write_down(stream: Box<dyn AsyncRead + Send + Unpin>, path: &Path, room: u64) -> Result<()> {
+    let input = SyncIoBridge::new(stream.take(room.saturating_add(1)));
+    let path = path.to_owned();
+    let written = in_background(move || {
+        let mut input = input;
+        let mut output = BufWriter::with_capacity(BUFFER, File::create_new(path)?);
+        let written = std::io::copy(&mut input, &mut output)?;
+        output.flush()?;
+        Ok(written)
+    })
+    .await?;
+    if written > room {
+        return Err(too_many("the checkpoints of the sandbox take too much room".to_owned()));
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> std::io::Result<Walk<BufReader<File>>> {
+    Walk::new(BufReader::with_capacity(BUFFER, File::open(path)?))
+}
+
+fn too_many(message: String) -> Error {
+    Error::limit_exceeded(message).with_hint("go back to an earlier one, or save the sandbox and go on in another")
+}
+
+fn unusable(cause: std::io::Error) -> Error {
+    Error::unavailable("the files of a checkpoint cannot be used").with_cause(cause)
+}
+
+fn too_large(cause: &std::io::Error) -> Error {
+    let why = cause.get_ref().map_or_else(|| "the sandbox writes while it is compared".to_owned(), ToString::to_string);
+    Error::limit_exceeded(why).with_hint("wait for its commands, or stop them")
+}
+
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(|cause| match cause.kind() {
+            IoErrorKind::FileTooLarge => too_large(&cause),
+            _ => unusable(cause),
+        }),
+        Err(cause) => Err(Error::internal("work on the files of a sandbox ended unexpectedly").with_cause(cause)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_count_to_their_owner() {
+        let place = tempfile::tempdir().unwrap();
+        let (ada, bob): (Owner, Owner) = ("ada".parse().unwrap(), "bob".parse().unwrap());
+        for (name, owner, sizes) in [("one", &ada, [100, 20]), ("two", &ada, [3, 0]), ("three", &bob, [7000, 0])] {
+            let shelf = Shelf { directory: place.path().join(name) };
+            shelf.prepare("", owner).unwrap();
+            for (number, size) in sizes.into_iter().enumerate() {
+                fs::write(shelf.directory.join(number.to_string()), vec![0; size]).unwrap();
+            }
+        }
+        // The name of the owner lies beside them.
+        assert_eq!(bytes_of(place.path(), &ada), 123 + 2 * 3);
+        assert_eq!(bytes_of(place.path(), &bob), 7000 + 3);
+        assert_eq!(bytes_of(&place.path().join("none"), &ada), 0);
+    }
+}

@@ -1,0 +1,280 @@
+//! What an export as a Dockerfile needs of a daemon: what a sandbox has over an image, whole trees to compare, and a build.
+//!
+//! Nothing of a sandbox runs in such a build: a daemon builds outside of the walls of sandboxes. So what is built here only
+//! copies, and images that have something done whenever they are built upon are not built upon.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bollard::models::ImageInspect;
+use sandbox::{Error, GuestPath, ImageName, Result, SandboxId};
+use tar::{Archive, Builder, Entry, EntryType, Header};
+use tokio_util::io::SyncIoBridge;
+
+use crate::Flavour;
+use crate::bounded::Bounded;
+use crate::carrier::Carrier;
+use crate::engine::{DockerEngine, Shared};
+use crate::image::SAVED;
+use crate::layer::{Known, LayerWriter, Tops};
+use crate::live::Live;
+use crate::record::User;
+use crate::reference::Reference;
+
+/// Images that are looked at in search of one that another was made from.
+const MOST_LOOKED_AT: usize = 256;
+
+/// An image that others can have too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportBase {
+    /// As it stands behind `FROM`.
+    pub name: String,
+    /// Of the registry that it came from.
+    pub digest: Option<String>,
+    /// `NAME=value`.
+    pub environment: Vec<String>,
+    /// It has something done whenever it is built upon.
+    pub has_triggers: bool,
+    id: String,
+}
+
+impl ExportBase {
+    /// What stands behind `FROM` for this image and no other, whatever its name means later. Without the kind of its digest,
+    /// which builders would take for a name.
+    pub fn id(&self) -> &str {
+        self.id.strip_prefix("sha256:").unwrap_or(&self.id)
+    }
+}
+
+/// A sandbox as it is now.
+#[derive(Debug)]
+pub struct ExportSource {
+    live: Arc<Live>,
+}
+
+impl ExportSource {
+    /// Whom its programs run as.
+    pub fn user(&self) -> (u32, u32) {
+        let User { id, group } = self.live.description.user;
+        (id, group)
+    }
+}
+
+impl DockerEngine {
+    pub async fn export_source(&self, id: &SandboxId) -> Result<ExportSource> {
+        Ok(ExportSource { live: self.shared.live(id).await? })
+    }
+
+    /// The image that a sandbox was made from, under this name if that is one of its names; or else one that it was made from
+    /// in turn, of those that are admitted.
+    pub async fn export_base(
+        &self,
+        source: &ExportSource,
+        called: Option<&str>,
+        is_admitted: &(dyn Fn(&str) -> bool + Send + Sync),
+    ) -> Result<Option<ExportBase>> {
+        let image = self.shared.image_of(&source.live.description).await?;
+        let called = called.map(Reference::parse).transpose()?;
+        let is_called = |name: &&String| called.as_ref().is_some_and(|reference| reference.is_called(name));
+        let names: Vec<String> = public_names(&image).cloned().collect();
+        if let Some(name) = names.iter().find(is_called).or(names.first()) {
+            return Ok(Some(base(name, image)));
+        }
+        let layers = layers(&image);
+        let mut best: Option<(usize, String, ImageInspect)> = None;
+        let listed = self.shared.daemon.images().await?;
+        let candidates = listed.into_iter().flat_map(|image| image.repo_tags.into_iter());
+        let candidates = candidates.filter(|name| !name.starts_with(SAVED) && is_admitted(name));
+        for name in candidates.take(MOST_LOOKED_AT) {
+            let Some(other) = self.shared.daemon.image(&name).await? else { continue };
+            let count = self::layers(&other).len();
+            let is_below = count > 0 && layers.starts_with(&self::layers(&other));
+            if is_below && best.as_ref().is_none_or(|(most, ..)| count > *most) {
+                best = Some((count, name, other));
+            }
+        }
+        Ok(best.map(|(_, name, image)| base(&name, image)))
+    }
+
+    /// An image by its name, if the daemon has it.
+    pub async fn export_base_named(&self, name: &ImageName) -> Result<Option<ExportBase>> {
+        let reference = Reference::parse(name.as_str())?;
+        let found = self.shared.daemon.image(&reference.to_string()).await?;
+        // The beginning of a digest is no name, see where sandboxes look for their images.
+        let found = found.filter(|image| {
+            let names = image.repo_tags.iter().flatten().chain(image.repo_digests.iter().flatten());
+            reference.registry() != SAVED && names.into_iter().any(|called| reference.is_called(called))
+        });
+        Ok(found.map(|image| base(name.as_str(), image)))
+    }
+
+    /// Write what a sandbox has over an image, as a layer; over nothing, when there is no image.
+    pub async fn export_layer(&self, source: &ExportSource, over: Option<&ExportBase>, file: File) -> Result<()> {
+        let written = self.shared.daemon.unless_hanging(self.shared.write_layer(&source.live, over, file)).await;
+        self.shared.settled(&source.live, written).await
+    }
+
+    /// Write all that a sandbox has where it can write.
+    pub async fn export_trees(&self, source: &ExportSource, file: File) -> Result<()> {
+        let written = self.shared.daemon.unless_hanging(self.shared.write_trees(&source.live, file)).await;
+        self.shared.settled(&source.live, written).await
+    }
+
+    /// The same of what an image has there.
+    pub async fn export_trees_of(&self, source: &ExportSource, image: &str, file: File) -> Result<()> {
+        let shared = &self.shared;
+        let carrier = Carrier::make_as_root(&shared.daemon, shared.maker(), image).await?;
+        let owner = match shared.config.flavour {
+            Flavour::Docker => None,
+            // Its archives say of every file that it is root's.
+            Flavour::Podman => Some(source.live.description.user),
+        };
+        let mut output = Builder::new(file);
+        for tree in source.live.description.trees() {
+            let place = tree.to_string_lossy().into_owned();
+            if shared.daemon.file_size(&carrier.id, &place).await?.is_some() {
+                let archive = SyncIoBridge::new(shared.daemon.download(&carrier.id, &place));
+                output = in_background(move || add_tree(output, &tree, archive, owner)).await?;
+            }
+        }
+        in_background(move || output.into_inner().map(drop)).await?;
+        carrier.end().await
+    }
+}
+
+impl Shared {
+    async fn write_layer(&self, live: &Live, over: Option<&ExportBase>, file: File) -> Result<()> {
+        let description = &live.description;
+        let mut known = Known::default();
+        if let Some(base) = over {
+            let carrier = Carrier::make_as_root(&self.daemon, self.maker(), &base.id).await?;
+            known = self.known_trees(&carrier, description, Some(description.user)).await?;
+            carrier.end().await?;
+        }
+        let disk = description.limits.disk.bytes();
+        let mut packed = Vec::new();
+        for tree in description.trees() {
+            let archive = SyncIoBridge::new(live.connection.files().pack(&tree).await?);
+            packed.push((above(&tree), Bounded::to_disk(archive, disk)));
+        }
+        let user = description.user;
+        in_background(move || {
+            let mut layer = LayerWriter::new(file, &known, user).with_tops(Tops::Written);
+            for (parent, archive) in packed {
+                layer.add(&parent, archive)?;
+            }
+            layer.finish().map(drop)
+        })
+        .await
+    }
+
+    async fn write_trees(&self, live: &Live, file: File) -> Result<()> {
+        let description = &live.description;
+        let (user, disk) = (description.user, description.limits.disk.bytes());
+        let mut output = Builder::new(file);
+        for tree in description.trees() {
+            let archive = Bounded::to_disk(SyncIoBridge::new(live.connection.files().pack(&tree).await?), disk);
+            output = in_background(move || add_tree(output, &tree, archive, Some(user))).await?;
+        }
+        in_background(move || output.into_inner().map(drop)).await
+    }
+}
+
+/// Entries of one tree as both sides of a comparison have them: directories, files and links, with the rights that images of
+/// sandboxes keep. Process 1 does not say whose they are, because all are its user's.
+fn add_tree<W: Write>(
+    mut output: Builder<W>,
+    tree: &GuestPath,
+    archive: impl Read,
+    owner: Option<User>,
+) -> io::Result<Builder<W>> {
+    let parent = above(tree);
+    for entry in Archive::new(archive).entries()? {
+        let mut entry = entry?;
+        let path = parent.join(plain_name(&entry)?);
+        let said = entry.header();
+        let mut header = Header::new_gnu();
+        let (user, group) = match owner {
+            Some(owner) => (owner.id.into(), owner.group.into()),
+            None => (said.uid()?, said.gid()?),
+        };
+        header.set_uid(user);
+        header.set_gid(group);
+        header.set_mode(said.mode()? & 0o777);
+        header.set_mtime(said.mtime()?);
+        header.set_size(0);
+        header.set_entry_type(said.entry_type());
+        match said.entry_type() {
+            EntryType::Directory => output.append_data(&mut header, path.join(""), io::empty())?,
+            EntryType::Regular | EntryType::Continuous => {
+                header.set_size(entry.size());
+                output.append_data(&mut header, path, &mut entry)?;
+            }
+            EntryType::Symlink => {
+                header.set_mode(0o777);
+                let target = entry.link_name()?.unwrap_or_default().into_owned();
+                output.append_link(&mut header, path, target)?;
+            }
+            // Another name of a file that was there before.
+            EntryType::Link => {
+                let target = parent.join(entry.link_name()?.unwrap_or_default());
+                output.append_link(&mut header, path, target)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(output)
+}
+
+fn plain_name<R: Read>(entry: &Entry<'_, R>) -> io::Result<PathBuf> {
+    let path = entry.path()?;
+    let downwards = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+    if !path.components().all(downwards) {
+        return Err(io::Error::other("a name in an archive leads elsewhere"));
+    }
+    Ok(path.components().collect())
+}
+
+/// The directory that a tree's archive begins in, as archives name it.
+fn above(tree: &GuestPath) -> PathBuf {
+    let above = tree.parent().unwrap_or_else(GuestPath::root);
+    Path::new(above.to_string_lossy().trim_start_matches('/')).to_owned()
+}
+
+async fn in_background<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    let done = done.map_err(|cause| Error::internal("the export of files ended unexpectedly").with_cause(cause))?;
+    done.map_err(|cause| match cause.kind() {
+        io::ErrorKind::FileTooLarge => Error::limit_exceeded("the sandbox says that it holds more than it may"),
+        _ => Error::unavailable("the files of the sandbox could not be written down").with_cause(cause),
+    })
+}
+
+fn base(name: &str, image: ImageInspect) -> ExportBase {
+    let reference = Reference::parse(name).ok();
+    let repository = reference.as_ref().map(|reference| reference.repository.as_str());
+    let digest = image.repo_digests.iter().flatten().find_map(|found| {
+        let (place, digest) = found.split_once('@')?;
+        let place = Reference::parse(place).ok()?;
+        (Some(place.repository.as_str()) == repository).then(|| digest.to_owned())
+    });
+    let config = image.config.unwrap_or_default();
+    ExportBase {
+        name: name.to_owned(),
+        digest,
+        environment: config.env.unwrap_or_default(),
+        has_triggers: config.on_build.is_some_and(|triggers| !triggers.is_empty()),
+        id: image.id.unwrap_or_default(),
+    }
+}
+
+/// Names that mean something to others.
+fn public_names(image: &ImageInspect) -> impl Iterator<Item = &String> {
+    image.repo_tags.iter().flatten().filter(|name| !name.starts_with(SAVED) && *name != "<none>:<none>")
+}
+
+fn layers(image: &ImageInspect) -> Vec<String> {
+    image.root_fs.as_ref().and_then(|root| root.layers.clone()).unwrap_or_default()
+}

@@ -1,0 +1,56 @@
+//! What programs are given, and who else can see it.
+
+use sandbox::{Engine, ErrorKind, ExecRequest, Persistence, SandboxId, SandboxSpec};
+
+use crate::Case;
+use crate::world::{World, make, says, spec};
+
+pub const CASES: &[Case] = &[
+    ("given::variables_are_not_in_the_labels", |world| Box::pin(variables(world))),
+    ("given::without_what_was_kept_nothing_is_started", |world| Box::pin(lost(world))),
+];
+
+const VALUE: &str = "value-of-a-variable";
+
+fn with_variable(persistence: Persistence) -> SandboxSpec {
+    let mut spec = SandboxSpec { persistence, ..spec() };
+    spec.environment.insert("GIVEN", VALUE).unwrap();
+    spec
+}
+
+/// Whoever may look at the daemon's containers reads their labels, and hears them with everything that happens to one.
+async fn variables(world: World) {
+    let engine = world.engine().await;
+    let ephemeral = make(&engine, &with_variable(Persistence::Ephemeral)).await;
+    let persistent = make(&engine, &with_variable(Persistence::Persistent)).await;
+    let said = format!("{VALUE}\n");
+    for id in [&ephemeral, &persistent] {
+        assert_eq!(says(&engine, id, "printenv GIVEN").await, said);
+        let container = world.docker.inspect_container(&format!("sandpen-{id}"), None).await.unwrap();
+        let told = serde_json::to_string(&container).unwrap();
+        assert!(told.contains(id.as_str()) && !told.contains(VALUE) && !told.contains("GIVEN"), "{told}");
+    }
+    let path = |id: &SandboxId| world.kept().join("keepsakes").join(id.as_str());
+    assert!(!path(&ephemeral).exists(), "it ends with its maker, and so does what was known of it");
+    let kept = std::fs::metadata(path(&persistent)).unwrap();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&kept.permissions()) & 0o777, 0o600);
+    drop(engine);
+    let next = world.engine().await;
+    assert_eq!(says(&next, &persistent, "printenv GIVEN").await, said);
+    next.destroy(&persistent).await.unwrap();
+    assert!(!path(&persistent).exists());
+}
+
+async fn lost(world: World) {
+    let engine = world.engine().await;
+    let id = make(&engine, &with_variable(Persistence::Persistent)).await;
+    says(&engine, &id, "echo 1 > file").await;
+    drop(engine);
+    std::fs::remove_file(world.kept().join("keepsakes").join(id.as_str())).unwrap();
+    let next = world.engine().await;
+    let request = ExecRequest::shell("true", std::time::Duration::from_secs(30)).unwrap();
+    let refused = next.start(&id, &request).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
+    assert!(next.files(&id).stat(&"/workspace/file".parse().unwrap()).await.is_ok(), "its files can be had");
+    next.destroy(&id).await.unwrap();
+}

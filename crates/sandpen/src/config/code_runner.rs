@@ -1,0 +1,168 @@
+//! The settings that only the older server `mcp-code-runner` had, from its own variables.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use http::Uri;
+use sandbox::{Error, Result};
+
+use super::absolute;
+use crate::http::access::AllowedHost;
+use crate::http::bearer::ApiToken;
+
+pub const ADDRESS: &str = "MCP_HTTP_ADDR";
+pub const TOKEN: &str = "MCP_API_TOKEN";
+const ROOT: &str = "SANDBOX_ROOT";
+const HOST_PATH: &str = "SANDBOX_HOST_PATH";
+const SECRET: &str = "FILE_SECRET";
+const BASE: &str = "PUBLIC_BASE_URL";
+
+/// Where it listened when nobody said.
+const USUAL_ADDRESS: &str = ":8080";
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeRunnerConfig {
+    pub token: Option<ApiToken>,
+    /// Where conversations keep their files.
+    pub root: Option<PathBuf>,
+    pub secret: Option<FileSecret>,
+    pub base: Option<BaseUrl>,
+    /// It says where the engine finds the files, which no longer looks for them.
+    pub has_host_path: bool,
+}
+
+impl CodeRunnerConfig {
+    pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+        let text = |name: &str| lookup(name).map(|value| text(name, value)).transpose();
+        Ok(Self {
+            token: Self::token(&lookup),
+            root: text(ROOT)?.map(|path| absolute(&path)).transpose()?,
+            secret: lookup(SECRET).map(|secret| FileSecret(secret.into_encoded_bytes())),
+            base: text(BASE)?.map(|text| BaseUrl::parse(&text)).transpose()?,
+            has_host_path: lookup(HOST_PATH).is_some(),
+        })
+    }
+
+    /// What guards it also where the rest of its variables are not read.
+    pub fn token(lookup: impl Fn(&str) -> Option<OsString>) -> Option<ApiToken> {
+        lookup(TOKEN).map(|token| ApiToken::new(&token))
+    }
+}
+
+/// The address to listen on. Where the older server listened by itself, only those with the token got in.
+pub fn address(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<String>> {
+    let usual = || lookup(TOKEN).map(|_| USUAL_ADDRESS.to_owned());
+    let written = lookup(ADDRESS).map(|value| text(ADDRESS, value)).transpose()?.or_else(usual);
+    Ok(written.map(|address| match address.strip_prefix(':') {
+        Some(port) => format!("0.0.0.0:{port}"),
+        None => address,
+    }))
+}
+
+fn text(name: &str, value: OsString) -> Result<String> {
+    value.into_string().map_err(|_| Error::invalid_input(format!("{name} is not valid UTF-8 text")))
+}
+
+/// What the names of directories are made with. Whoever knows it finds the files of a conversation by its name.
+#[derive(Clone, PartialEq, Eq)]
+pub struct FileSecret(Vec<u8>);
+
+impl FileSecret {
+    pub fn new(secret: impl Into<Vec<u8>>) -> Self {
+        Self(secret.into())
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for FileSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("FileSecret")
+    }
+}
+
+/// What addresses of files begin with, without a slash at the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BaseUrl {
+    text: String,
+    host: Option<AllowedHost>,
+}
+
+impl BaseUrl {
+    fn parse(text: &str) -> Result<Self> {
+        let wrong = || {
+            Error::invalid_input(format!("{BASE}: {text:?} is not the address of a server"))
+                .with_hint("write for example https://sandbox.example.com")
+        };
+        let trimmed = text.trim_end_matches('/');
+        let uri: Uri = trimmed.parse().map_err(|_| wrong())?;
+        let is_web = matches!(uri.scheme_str(), Some("http" | "https"));
+        let authority = uri.authority().filter(|_| is_web && uri.query().is_none()).ok_or_else(wrong)?;
+        // Whatever port a proxy has before the server, it may pass on or not.
+        let host = authority.host().parse().map_err(|_| wrong())?;
+        Ok(Self { text: trimmed.to_owned(), host: Some(host) })
+    }
+
+    /// Where a server is that listens here, `path` below its root.
+    pub fn of(address: SocketAddr, path: &str) -> Self {
+        let host = match address.ip() {
+            // Nobody else can be told an address that is all of them.
+            ip if ip.is_unspecified() => IpAddr::from(Ipv4Addr::LOCALHOST),
+            ip => ip,
+        };
+        Self { text: format!("http://{}{path}", SocketAddr::new(host, address.port())), host: None }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The name under which others come, which the operator has named by it.
+    pub fn host(&self) -> Option<&AllowedHost> {
+        self.host.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with<'a>(variables: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        |name| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value))
+    }
+
+    #[test]
+    fn its_address_is_understood() {
+        let address = |variables| address(with(variables)).unwrap();
+        assert_eq!(address(&[]), None);
+        assert_eq!(address(&[("MCP_HTTP_ADDR", ":9000")]).as_deref(), Some("0.0.0.0:9000"));
+        assert_eq!(address(&[("MCP_HTTP_ADDR", "127.0.0.1:9000")]).as_deref(), Some("127.0.0.1:9000"));
+        assert_eq!(address(&[("MCP_API_TOKEN", "x")]).as_deref(), Some("0.0.0.0:8080"));
+    }
+
+    #[test]
+    fn secrets_do_not_print_themselves() {
+        let variables = [("MCP_API_TOKEN", "t0ken"), ("FILE_SECRET", "s3cret"), ("SANDBOX_ROOT", "/srv")];
+        let config = CodeRunnerConfig::read(with(&variables)).unwrap();
+        assert!(config.token.is_some() && config.secret.as_ref().unwrap().as_bytes() == b"s3cret");
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("t0ken") && !shown.contains("s3cret"), "{shown}");
+    }
+
+    #[test]
+    fn addresses_of_files_begin_without_a_slash_at_the_end() {
+        let parse = |text: &str| BaseUrl::parse(text).map(|base| base.as_str().to_owned());
+        assert_eq!(parse("https://x.example/").unwrap(), "https://x.example");
+        assert_eq!(parse("http://localhost:8080/a//").unwrap(), "http://localhost:8080/a");
+        for text in ["", "x.example", "ftp://x.example", "https://", "https://x.example/?a", "/files"] {
+            assert!(parse(text).is_err(), "{text:?}");
+        }
+        let of = |address: &str| BaseUrl::of(address.parse().unwrap(), "/p").as_str().to_owned();
+        assert_eq!(of("0.0.0.0:80"), "http://127.0.0.1:80/p");
+        assert_eq!(of("[::1]:80"), "http://[::1]:80/p");
+    }
+}

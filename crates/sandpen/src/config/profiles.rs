@@ -1,0 +1,99 @@
+//! What an older server gave its containers, as settings: the first place that is read, so that whatever the operator writes
+//! anywhere wins over it.
+
+use std::ffi::OsString;
+
+use sandbox::{Limits, Result};
+use tools::{Ceiling, ProfileName};
+
+use super::code;
+use super::code_runner;
+use super::key::Key;
+use super::sandboxes::SandboxConfig;
+use super::written::{Origin, Written};
+
+/// What it asks for. Where it asks for more than the operator lets clients have, it gets that.
+pub fn wishes(profile: ProfileName) -> Written {
+    let wishes: &[(Key, &str)] = match profile {
+        ProfileName::Cloudflare => {
+            &[(Key::Network, "internet"), (Key::Timeout, "30m"), (Key::Memory, "2G"), (Key::Processes, "512")]
+        }
+        ProfileName::SandboxServer => &[
+            (Key::Network, "internet"),
+            (Key::Timeout, "30m"),
+            (Key::Idle, "24h"),
+            (Key::Memory, "2G"),
+            (Key::Processes, "512"),
+        ],
+        ProfileName::CodeRunner => &[(Key::Cpus, "0.5"), (Key::Memory, "256M"), (Key::Timeout, "30s")],
+        ProfileName::Automata => &[
+            (Key::Image, "python:3.12-slim-bookworm"),
+            (Key::Network, "internet"),
+            (Key::Timeout, "30m"),
+            (Key::Idle, "24h"),
+            (Key::Memory, "2G"),
+            (Key::Processes, "512"),
+        ],
+        ProfileName::Philschmid => {
+            &[(Key::Network, "internet"), (Key::Timeout, "30s"), (Key::Memory, "2G"), (Key::Processes, "512")]
+        }
+    };
+    written(profile, wishes)
+}
+
+/// What its clients may ask for, when the operator chose it for the whole server.
+pub fn grants(profile: ProfileName) -> Written {
+    let grants: &[(Key, &str)] = match profile {
+        ProfileName::Cloudflare | ProfileName::Philschmid | ProfileName::CodeRunner => &[(Key::MaxNetwork, "internet")],
+        ProfileName::SandboxServer | ProfileName::Automata => {
+            &[(Key::MaxNetwork, "internet"), (Key::AllowImage, "*"), (Key::AllowImage, "host")]
+        }
+    };
+    written(profile, grants)
+}
+
+/// What its own variables say. They are read only where the operator chose it for the whole server.
+pub fn variables(profile: ProfileName, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Written> {
+    let mut written = Written::new(Origin::Profile(profile));
+    match profile {
+        ProfileName::Cloudflare | ProfileName::SandboxServer | ProfileName::Automata => {}
+        ProfileName::CodeRunner => {
+            if let Some(address) = code_runner::address(lookup)? {
+                written.push(Key::Listen, address);
+            }
+        }
+        ProfileName::Philschmid => code::variables(&mut written, lookup)?,
+    }
+    Ok(written)
+}
+
+/// Where it was content with less than we are.
+pub fn ease(profile: ProfileName, sandbox: &mut SandboxConfig) {
+    match profile {
+        ProfileName::Cloudflare | ProfileName::SandboxServer | ProfileName::CodeRunner | ProfileName::Automata => {}
+        ProfileName::Philschmid => sandbox.skip_unset = true,
+    }
+}
+
+fn written(profile: ProfileName, values: &[(Key, &str)]) -> Written {
+    let mut written = Written::new(Origin::Profile(profile));
+    values.iter().for_each(|(key, value)| written.push(*key, *value));
+    written
+}
+
+/// Keep what nobody but a profile asked for below what the operator lets clients have.
+pub fn bound(sandbox: &mut SandboxConfig, ceiling: &Ceiling, is_wish: impl Fn(Key) -> bool) {
+    if is_wish(Key::Network) && ceiling.network.admit(sandbox.network.clone()).is_err() {
+        sandbox.network = ceiling.network.clone();
+    }
+    let Limits { cpu_millis, memory, processes, .. } = &mut sandbox.limits;
+    if is_wish(Key::Cpus) {
+        *cpu_millis = ceiling.cpu_millis.min(*cpu_millis);
+    }
+    if is_wish(Key::Memory) {
+        *memory = ceiling.memory.min(*memory);
+    }
+    if is_wish(Key::Processes) {
+        *processes = ceiling.processes.min(*processes);
+    }
+}

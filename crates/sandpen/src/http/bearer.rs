@@ -1,0 +1,107 @@
+//! The token that an older server asked its clients for.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, StatusCode};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::answer;
+
+/// What of a token is kept: enough to know it again, and nothing to tell.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ApiToken([u8; 32]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refused {
+    Missing,
+    Malformed,
+    Wrong,
+}
+
+impl ApiToken {
+    pub fn new(token: &OsStr) -> Self {
+        Self(digest(token.as_encoded_bytes()))
+    }
+
+    fn admit(&self, headers: &HeaderMap) -> Result<(), Refused> {
+        let mut values = headers.get_all(AUTHORIZATION).iter();
+        let value = values.next().ok_or(Refused::Missing)?;
+        // A second one would mean something else to another reader.
+        if values.next().is_some() {
+            return Err(Refused::Malformed);
+        }
+        let token = value.as_bytes().strip_prefix(b"Bearer ").ok_or(Refused::Malformed)?;
+        if self.is(token) { Ok(()) } else { Err(Refused::Wrong) }
+    }
+
+    /// How long it takes says nothing: of what is compared, nobody can choose a byte.
+    fn is(&self, token: &[u8]) -> bool {
+        let differences = self.0.iter().zip(digest(token)).fold(0, |seen, (one, other)| seen | (one ^ other));
+        std::hint::black_box(differences) == 0
+    }
+}
+
+impl fmt::Debug for ApiToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ApiToken")
+    }
+}
+
+fn digest(token: &[u8]) -> [u8; 32] {
+    Sha256::digest(token).into()
+}
+
+/// Only for those who have the token.
+pub fn guard(routes: Router, token: ApiToken) -> Router {
+    routes.layer(middleware::from_fn_with_state(token, check))
+}
+
+async fn check(State(token): State<ApiToken>, request: Request, next: Next) -> Response {
+    let message = match token.admit(request.headers()) {
+        Ok(()) => return next.run(request).await,
+        Err(Refused::Missing) => "Missing Authorization header",
+        Err(Refused::Malformed) => "Invalid Authorization header format",
+        Err(Refused::Wrong) => "Invalid API token",
+    };
+    answer::json(StatusCode::UNAUTHORIZED, &json!({ "error": message }))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn admit(values: &[&'static str]) -> Result<(), Refused> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        ApiToken::new(OsStr::new("s3cret")).admit(&headers)
+    }
+
+    #[test]
+    fn only_the_token_itself_is_let_in() {
+        assert_eq!(admit(&["Bearer s3cret"]), Ok(()));
+        assert_eq!(admit(&[]), Err(Refused::Missing));
+        for malformed in [&["s3cret"][..], &["Basic s3cret"], &["bearer s3cret"], &["Bearer"], &["Bearer s3cret"; 2]] {
+            assert_eq!(admit(malformed), Err(Refused::Malformed), "{malformed:?}");
+        }
+        for wrong in ["Bearer ", "Bearer s3cre", "Bearer s3cret ", "Bearer  s3cret", "Bearer S3CRET"] {
+            assert_eq!(admit(&[wrong]), Err(Refused::Wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_does_not_print_itself() {
+        let shown = format!("{:?}", ApiToken::new(OsStr::new("s3cret")));
+        assert_eq!(shown, "ApiToken");
+    }
+}

@@ -1,0 +1,170 @@
+//! `containers://{id}/logs`: what was run in a container and what it wrote, as far as it is known.
+//!
+//! Commands are in the history of the sandbox, which outlives the server where the sandbox does; what they wrote is kept
+//! with their jobs, for a while.
+
+use std::collections::VecDeque;
+use std::time::UNIX_EPOCH;
+
+use sandbox::service::Job;
+use sandbox::{Deed, ErrorKind, ExecStatus, HistoryEntry, Result, SandboxId};
+
+use super::super::{containers, work};
+use super::words;
+use crate::call::Call;
+use crate::content::Body;
+use crate::error::tell;
+use crate::resources::{Contents, Template};
+use crate::tool::{self, Reason, Rejection};
+
+pub const TEMPLATES: &[Template] = &[Template {
+    uri_template: "containers://{id}/logs",
+    name: "Container Logs",
+    title: "Container Logs",
+    description: "What was run in the container and what it wrote, the newest part of it",
+    mime_type: Some("text/plain"),
+    priority: Some(0.5),
+}];
+
+/// What is older is left out.
+const MOST_BYTES: usize = 1 << 20;
+
+/// A history is written by a clock that may be this far behind.
+const CLOCK_NS: i128 = 100_000_000;
+
+pub async fn read(call: &Call, uri: &str) -> Result<Contents, Rejection> {
+    let id = uri.strip_prefix("containers://").and_then(|rest| rest.strip_suffix("/logs"));
+    let Some(id) = id.filter(|id| !id.is_empty() && !id.contains('/')) else {
+        return Err(Rejection::new(Reason::Parameters, format!("Resource not found: {uri}")));
+    };
+    match text(call, id).await {
+        Ok(text) => Ok(Contents { mime_type: "text/plain", body: Body::Text(text) }),
+        Err(error) => {
+            tool::log("resources/read", &error);
+            let reason = match error.kind() {
+                ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::Denied => Reason::Parameters,
+                ErrorKind::AlreadyExists
+                | ErrorKind::WrongState
+                | ErrorKind::LimitExceeded
+                | ErrorKind::Unavailable
+                | ErrorKind::Unsupported
+                | ErrorKind::TimedOut
+                | ErrorKind::Internal => Reason::Internal,
+            };
+            Err(Rejection::new(reason, tell(&error)))
+        }
+    }
+}
+
+async fn text(call: &Call, id: &str) -> Result<String> {
+    let sandbox = containers::find(call, id).await?;
+    let history = call.service.history(&call.owner, &sandbox.id).await?;
+    let mut jobs = Jobs::of(call, &sandbox.id);
+    let runs: Vec<String> = history.entries.iter().filter_map(|entry| run(entry, &mut jobs)).collect();
+    Ok(newest(&runs, history.dropped > 0))
+}
+
+/// The jobs of one sandbox that are still known, oldest first.
+struct Jobs(VecDeque<Job>);
+
+impl Jobs {
+    fn of(call: &Call, sandbox: &SandboxId) -> Self {
+        Self(call.service.jobs(&call.owner).into_iter().filter(|job| job.sandbox() == sandbox).collect())
+    }
+
+    /// The one that ran this command. A job is registered before its command is written down; of two alike that ran at
+    /// once either may be it.
+    fn take(&mut self, command: &str, started_ns: i128) -> Option<Job> {
+        let is_it = |job: &Job| {
+            let registered = job.started_at().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+            registered <= started_ns + CLOCK_NS && is_titled(job.title(), command)
+        };
+        let position = self.0.iter().position(is_it)?;
+        self.0.remove(position)
+    }
+}
+
+/// A title is the beginning of the first line.
+fn is_titled(title: &str, command: &str) -> bool {
+    let begins = title.strip_suffix('…').unwrap_or(title);
+    let line = command.trim().lines().next().unwrap_or_default();
+    let line: String = line.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
+    line.starts_with(begins) && (begins.len() < title.len() || line.len() == begins.len())
+}
+
+fn run(entry: &HistoryEntry, jobs: &mut Jobs) -> Option<String> {
+    let (command, status) = match &entry.deed {
+        Deed::Command { argv, status, .. } => match argv.as_slice() {
+            [shell, flag, script] if flag == "-c" && shell.ends_with("sh") => (script.clone(), *status),
+            argv => (argv.join(" "), *status),
+        },
+        Deed::Code { language, arguments, status, .. } => (
+            [language.as_str()].into_iter().chain(arguments.iter().map(String::as_str)).collect::<Vec<_>>().join(" "),
+            *status,
+        ),
+        Deed::FileWritten { .. }
+        | Deed::Unpacked { .. }
+        | Deed::DirectoryMade { .. }
+        | Deed::Removed { .. }
+        | Deed::Renamed { .. } => return None,
+    };
+    let mut text = match jobs.take(&command, entry.started_ns) {
+        Some(job) => {
+            let output = job.output();
+            words::transcript(&command, &output.stdout.to_text(), &output.stderr.to_text())
+        }
+        None => format!("$ {command}\n[its output is no longer kept]\n"),
+    };
+    match status {
+        Some(ExecStatus::Exited(0)) => {}
+        Some(status) => text += &words::exited(work::exit_code(status)),
+        None => text += "[not known to have ended]\n",
+    }
+    Some(text)
+}
+
+/// As much as there is room for, from a line's beginning, with a line that says so where some is missing.
+fn newest(runs: &[String], is_cut: bool) -> String {
+    let mut room = MOST_BYTES;
+    let fitting = runs.iter().rev().take_while(|run| {
+        let fits = room > 0;
+        room = room.saturating_sub(run.len() + 1);
+        fits
+    });
+    let first = runs.len() - fitting.count();
+    let text = runs[first..].join("\n");
+    // Behind the end of a line a character begins.
+    let start = match text.len().saturating_sub(MOST_BYTES) {
+        0 => 0,
+        over => text.as_bytes()[over..].iter().position(|&byte| byte == b'\n').map_or(text.len(), |end| over + end + 1),
+    };
+    match is_cut || first > 0 || start > 0 {
+        true => format!("[what is older is left out]\n{}", &text[start..]),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_title_is_that_of_its_command() {
+        let long = "x".repeat(200);
+        assert!(is_titled("ls -l", "ls -l") && is_titled("ls -l", "  ls -l "));
+        assert!(is_titled("ls…", "ls\npwd") && is_titled(&format!("{}…", "x".repeat(79)), &long));
+        assert!(!is_titled("ls", "ls -l") && !is_titled("ls -l", "ls"));
+        assert!(!is_titled("pwd…", "ls\npwd"));
+    }
+
+    #[test]
+    fn the_newest_is_what_is_left_of_much() {
+        let runs = ["first\n".to_owned(), "é\n".repeat(MOST_BYTES / 3), "last\n".to_owned()];
+        assert_eq!(newest(&runs[..1], false), "first\n");
+        let text = newest(&runs, false);
+        assert!(text.starts_with("[what is older is left out]\né\né\n") && text.ends_with("é\n\nlast\n"));
+        assert!(text.len() < MOST_BYTES + 100);
+        assert_eq!(newest(&[], true), "[what is older is left out]\n");
+        assert_eq!(newest(&[], false), "");
+    }
+}

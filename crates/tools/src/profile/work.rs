@@ -1,0 +1,58 @@
+//! Commands and code that are run to their end, which is all that older servers know of runs.
+
+use sandbox::service::Job;
+use sandbox::{ExecStatus, JobRequest, JobResult, JobStatus, Result};
+
+use crate::call::Call;
+use crate::catalog::run;
+use crate::content::Content;
+use crate::results;
+
+/// A run that has ended.
+pub struct Ended {
+    pub status: ExecStatus,
+    /// As much as is kept of it, with a line where something was left out.
+    pub stdout: String,
+    pub stderr: String,
+    result: JobResult,
+    job: Job,
+}
+
+/// Runs it, for as long as its own time limit lets it. A caller that goes away takes the run along.
+pub async fn run(call: &Call, request: JobRequest) -> Result<Ended> {
+    let job = run::to_the_end(call, request).await?;
+    let result = match job.status() {
+        JobStatus::Ended(result) => result,
+        // Nobody waits that long.
+        JobStatus::Running => job.wait().await?,
+        JobStatus::Failed(failure) => return Err(failure.to_error()),
+    };
+    let output = job.output();
+    let (stdout, stderr) = (output.stdout.to_text(), output.stderr.to_text());
+    Ok(Ended { status: result.outcome.status, stdout, stderr, result, job })
+}
+
+/// As a shell would tell it.
+pub fn exit_code(status: ExecStatus) -> i32 {
+    match status {
+        ExecStatus::Exited(code) => code,
+        ExecStatus::Signalled(signal) => 128 + signal,
+        ExecStatus::TimedOut => 124,
+        ExecStatus::OutOfMemory | ExecStatus::Killed | ExecStatus::Cancelled => 137,
+    }
+}
+
+impl Ended {
+    pub fn exit_code(&self) -> i32 {
+        exit_code(self.status)
+    }
+
+    pub fn succeeded(&self) -> bool {
+        self.status == ExecStatus::Exited(0)
+    }
+
+    /// Pictures among the files that it made, to be shown.
+    pub async fn images(&self, call: &Call) -> Vec<Content> {
+        results::images(call, &self.job, &self.result.artifacts).await
+    }
+}

@@ -1,0 +1,60 @@
+//! Exports of sandboxes at a daemon, rebuilt by that daemon's own tools and run.
+
+use sandpen_tests::{Result, images};
+use serde_json::{Value, json};
+
+use crate::scene::Scene;
+
+const MADE: &str = "mkdir -p data/empty; echo one > data/a; printf x > tool; chmod 755 tool; ln -s data/a link; \
+                    chmod 600 data/a; echo profile > ~/.profile; echo gone > /tmp/gone";
+
+/// What is in it, as both sandboxes and containers of the image tell it.
+const TOLD: &str = "cd /workspace; find . ! -name . -printf '%p %y %m %U:%G %l\\n' | sort; cat data/a ~/.profile; \
+                    stat --format '%n %u:%g' /workspace \"$HOME\"; ls /tmp; pwd; id -u";
+
+pub(crate) fn rebuilt(scene: &mut Scene) -> Result<()> {
+    for image in [images::DEBIAN, images::OTHER_USER] {
+        let id = scene.run(&["create", "--image", image, "--env", "COLOUR=a \"b\" $c"])?;
+        let done = of_one(scene, image, id.trim());
+        scene.run(&["stop", id.trim()])?;
+        done?;
+    }
+    Ok(())
+}
+
+fn of_one(scene: &Scene, image: &str, id: &str) -> Result<()> {
+    exec(scene, id, MADE)?;
+    let seen = exec(scene, id, &format!("rm /tmp/gone; {TOLD}; echo \"$COLOUR\""))?;
+    let place = scene.path().join(format!("exported-{}", image.replace(':', "-")));
+    let report = scene.run(&["export", id, &place.to_string_lossy(), "--json"])?;
+    let report: Value = serde_json::from_str(&report).map_err(|error| error.to_string())?;
+    if report["result"] != json!("reproduced") || !report["base"].as_str().is_some_and(|base| base.contains(image)) {
+        return Err(format!("the export of {image} is {report}").into());
+    }
+    let built = format!("exported-{image}");
+    let dockerfile = std::fs::read_to_string(place.join("Dockerfile"))?;
+    if dockerfile.lines().any(|line| line.starts_with("RUN ")) {
+        return Err(format!("commands are done again outside of sandboxes:\n{dockerfile}").into());
+    }
+    scene.daemon.run(&["build", "--quiet", "--network", "none", "--tag", &built, &place.to_string_lossy()])?;
+    let script = format!("{TOLD}; echo \"$COLOUR\"");
+    let told = scene.daemon.run(&["run", "--rm", "--network", "none", &built, "sh", "-c", &script]);
+    scene.daemon.run(&["rmi", &built])?;
+    let told = told?;
+    if told != seen {
+        return Err(format!("the image of the export says\n{told}instead of\n{seen}for\n{dockerfile}").into());
+    }
+    nothing_is_left(scene)
+}
+
+fn exec(scene: &Scene, id: &str, script: &str) -> Result<String> {
+    scene.run(&["exec", id, "--", "sh", "-c", &format!("cd /workspace; {script}")])
+}
+
+fn nothing_is_left(scene: &Scene) -> Result<()> {
+    let listed = scene.daemon.run(&["images", "--format", "{{.Repository}}:{{.Tag}}"])?;
+    match listed.lines().find(|name| name.contains("sandpen.invalid")) {
+        Some(left) => Err(format!("{left} was left").into()),
+        None => Ok(()),
+    }
+}
