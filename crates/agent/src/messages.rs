@@ -171,6 +171,11 @@ pub enum FromExec {
     Ended(ExecEnd),
 }
 
+impl FromExec {
+    /// Said in the place of a supervisor that could not be made. `EAGAIN`, which has this number wherever sandboxes run.
+    pub const NO_ROOM: Self = Self::NotStarted { stage: ExecStage::Fork, errno: 11 };
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExecStage {
     Log,

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 
 use crate::channel::Channel;
 use crate::connection::Connection;
-use crate::execs::{message, no_more_processes, not_started, status_of, usage_of};
+use crate::execs::{message, not_started, status_of, usage_of};
 use crate::frame::{Part, Task};
 use crate::lane::LaneReader;
 use crate::messages::{EndCause, ExecEnd, FromExec, ToExec, Work};
@@ -43,8 +43,9 @@ pub async fn start(connection: &Connection, request: &ExecRequest) -> Result<Pro
             return Err(not_started(stage, errno, directory, request));
         }
         Ok(Ok(Some(FromExec::Ended(_)))) => return Err(Error::internal("the command ended before it started")),
-        // Process 1 had no room for another child.
-        Ok(Ok(None) | Err(_)) => return Err(connection.lost().unwrap_or_else(no_more_processes)),
+        // Whoever saw to it is gone before it could say so, killed by a command of the same user: whoever waits is told. Where
+        // the whole connection is gone, nobody can be.
+        Ok(Ok(None) | Err(_)) => connection.lost().map_or(Ok(()), Err)?,
         Err(_) => return Err(Error::new(ErrorKind::TimedOut, "the sandbox did not start the command in time")),
     }
     let control = Control {

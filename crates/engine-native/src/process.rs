@@ -114,9 +114,11 @@ async fn hear_start(live: &Live, channel: &Channel, request: &ExecRequest) -> Re
             Err(not_started(stage, errno, live.work_directory(request), request))
         }
         Ok(Some((FromExec::Ended(_), _))) => Err(Error::internal("the command ended before it started")),
-        Ok(None) | Err(_) if live.has_ended() => Err(not_found(live.id())),
-        // Process 1 had no room for another child.
-        Ok(None) | Err(_) => Err(no_more_processes()),
+        // No terminal can come any more.
+        Ok(None) | Err(_) if request.terminal.is_some() => Err(not_found(live.id())),
+        // Whoever saw to it is gone before it could say so: a command of root in a builder may have killed it, and with it the
+        // whole sandbox. How it ended is told to whoever waits.
+        Ok(None) | Err(_) => Ok(None),
     }
 }
 

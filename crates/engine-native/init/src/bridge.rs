@@ -25,7 +25,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use crate::frame::{self, BEAT, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Malformed, SILENCE, Task};
 use crate::gate;
 use crate::syscall;
-use crate::wire::{self, Catch, FromEntrance, FromInit, ToEntrance, ToInit};
+use crate::wire::{self, Catch, FromEntrance, FromExec, FromInit, ToEntrance, ToInit, Work};
 use conversation::{Conversation, Interest};
 use entrance::{Come, Entrance};
 use passage::Passage;
@@ -412,8 +412,13 @@ impl Bridge {
                     let Task::Work(work) = begin.task else { return Ok(()) };
                     self.tell(&ToInit::Work(work), descriptors)
                 }
-                // No room for another pipe: to the server it is as if the work's helper had gone at once.
+                // No room for another pipe. For a command process 1 would say the same of its own; to whoever wants anything else
+                // it is as if the work's helper had gone at once.
                 Err(_) => {
+                    if let Work::Exec(_) = work {
+                        let bytes = postcard::to_stdvec(&FromExec::NO_ROOM).map_err(io::Error::other)?;
+                        self.outgoing.frame(Kind::Data, number, Lane::Messages, &bytes);
+                    }
                     self.outgoing.frame(Kind::Finish, number, Lane::Messages, &[]);
                     Ok(())
                 }

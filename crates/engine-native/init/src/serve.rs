@@ -15,7 +15,7 @@ use crate::gate::Gate;
 use crate::network::Network;
 use crate::signs::{Heard, Signs};
 use crate::syscall;
-use crate::wire::{self, FromInit, ToInit, Work};
+use crate::wire::{self, FromExec, FromInit, ToInit, Work};
 use crate::worker::Worker;
 
 /// The worker that just got its work may share a processor with us, and it is waited for; its successor is not.
@@ -427,7 +427,8 @@ impl Init {
         }
     }
 
-    /// When there is no room for another child, dropping the work's channel tells its caller.
+    /// When there is no room for another child, whoever wanted a command is told so, because silence would mean that the
+    /// command was the end of whoever saw to it. For other work, dropping its channel tells enough.
     fn give(&mut self, work: &Work, descriptors: &[OwnedFd]) {
         let hand = |worker: Worker| {
             let pid = worker.pid;
@@ -441,6 +442,8 @@ impl Init {
                 self.commands.insert(pid);
             }
             self.touch();
+        } else if let (Work::Exec(_), Some(channel)) = (work, descriptors.first()) {
+            let _ = wire::send(channel.as_fd(), &FromExec::NO_ROOM, &[]);
         }
         self.worker_due = Instant::now() + WORK_FIRST;
     }

@@ -23,6 +23,7 @@ tests!(
     archives_keep_their_owners,
     archives_of_a_guest_have_none,
     process_1_is_closed_to_its_own_root,
+    whoever_kills_its_supervisor_is_killed,
     a_package_is_installed,
     debian_installs_packages_and_users,
 );
@@ -243,6 +244,20 @@ async fn process_1_is_closed_to_its_own_root(place: Place) {
 }
 
 /// By the host's own `dpkg`, with a script that runs as root, owners and modes.
+/// The command is faster than the word that it has started in some of these rounds, and slower in others.
+async fn whoever_kills_its_supervisor_is_killed(place: Place) {
+    image(&place);
+    if !engine_native::can_build() {
+        return;
+    }
+    for _ in 0..12 {
+        let sandbox = try_builder(&place, "base", |_| {}).await.unwrap();
+        let (said, status) = sandbox.run(&["sh", "-c", "kill -9 -1"]).await.unwrap();
+        assert_eq!((said.as_str(), status), ("", ExecStatus::Killed));
+        sandbox.destroy().await;
+    }
+}
+
 async fn a_package_is_installed(place: Place) {
     let programs = ["dpkg", "dpkg-deb", "dpkg-split", "dpkg-query", "diff", "tar"];
     if !engine_native::can_build() || !programs.iter().all(|name| std::path::Path::new("/bin").join(name).exists()) {
