@@ -6,6 +6,7 @@ mod bench;
 mod clients;
 mod prepare;
 mod process;
+mod programs;
 mod stage;
 mod targets;
 mod test;
@@ -17,7 +18,7 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   test [STAGE…]      everything that must hold before a change is taken; STAGE picks some, --list names them
-  soak               10,000 cycles, 1,000 kills, and 200 of servers on each daemon: an hour and a half
+  soak               10,000 cycles, 1,000 kills, and 200 of servers on each daemon: some hours
   bench [--base REF] the speed table, beside that of another commit when one is named
   docs [--check]     write the generated tables, or only say which are stale
   check-targets      whether it builds for macOS and Windows, as far as their targets are installed

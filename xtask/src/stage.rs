@@ -31,7 +31,7 @@ impl Tally {
         self.failures.extend(other.failures);
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Tally::default()
     }
 }
@@ -49,6 +49,8 @@ pub enum Counting {
     ExitCode,
     /// Lines of the Rust test harness, or of our own tables. A stage that prints none has tested nothing: a failure.
     ResultLines,
+    /// The same for one of several programs, some of which have no tests. Whoever adds them up sees whether all had none.
+    OneOfSeveral,
 }
 
 /// Run `command`, print its output as it comes, and kill it with all its children when it takes longer than `limit`.
@@ -108,8 +110,10 @@ fn verdict(counting: Counting, counted: Tally, succeeded: bool) -> Tally {
             Tally::FAILED
         }
         // Whatever it counted, it did not end well: it crashed, was killed, or did not build.
-        (Counting::ResultLines, false) if counted.failed == 0 => Tally { failed: 1, ..counted },
-        (Counting::ResultLines, _) => counted,
+        (Counting::ResultLines | Counting::OneOfSeveral, false) if counted.failed == 0 => {
+            Tally { failed: 1, ..counted }
+        }
+        (Counting::ResultLines | Counting::OneOfSeveral, _) => counted,
     }
 }
 
@@ -150,6 +154,7 @@ mod tests {
     #[test]
     fn a_stage_without_results_is_a_failure() {
         assert_eq!(verdict(Counting::ResultLines, Tally::default(), true), Tally::FAILED);
+        assert_eq!(verdict(Counting::OneOfSeveral, Tally::default(), true), Tally::default());
     }
 
     #[test]
@@ -157,6 +162,7 @@ mod tests {
         let counted = Tally { passed: 5, ..Tally::default() };
         assert_eq!(verdict(Counting::ResultLines, counted.clone(), false).failed, 1);
         assert_eq!(verdict(Counting::ResultLines, Tally { failed: 2, ..counted }, false).failed, 2);
+        assert_eq!(verdict(Counting::OneOfSeveral, Tally::default(), false).failed, 1);
         assert_eq!(verdict(Counting::ExitCode, Tally::default(), false), Tally::FAILED);
     }
 

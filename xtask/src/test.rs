@@ -8,6 +8,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use crate::clients::{self, Trouble};
 use crate::prepare::{self, Delegated, TestUser};
 use crate::process::{is_installed, is_root};
+use crate::programs::{self, Kind, Program, TESTS, run_each};
 use crate::root;
 use crate::stage::{Counting, Tally, run};
 use crate::targets;
@@ -16,7 +17,7 @@ use daemons::Engine;
 mod daemons;
 mod network;
 
-const MINUTE: Duration = Duration::from_secs(60);
+pub const MINUTE: Duration = Duration::from_secs(60);
 
 /// What a stage was able to do: count, or say why it could not run here.
 pub enum Outcome {
@@ -47,19 +48,19 @@ const STAGES: &[Stage] = &[
     Stage { name: "format", run: format },
     Stage { name: "clippy", run: clippy },
     Stage { name: "targets", run: |_| Outcome::Ran(targets::all()) },
-    Stage { name: "tidy", run: |_| tests_of("sandpen-tests", &["--lib", "--test", "tidy"]) },
+    Stage { name: "tidy", run: tidy },
     Stage { name: "unit", run: unit },
-    Stage { name: "engine-fake", run: |_| integration_tests("sandpen-sandbox") },
-    Stage { name: "tools", run: |_| integration_tests("sandpen-tools") },
-    Stage { name: "egress", run: |_| integration_tests("sandpen-egress") },
-    Stage { name: "images", run: |_| integration_tests("sandpen-images") },
+    Stage { name: "engine-fake", run: |_| Outcome::Ran(integration_tests("sandpen-sandbox", &[])) },
+    Stage { name: "tools", run: |_| Outcome::Ran(integration_tests("sandpen-tools", &[])) },
+    Stage { name: "egress", run: |_| Outcome::Ran(integration_tests("sandpen-egress", &[])) },
+    Stage { name: "images", run: |_| Outcome::Ran(integration_tests("sandpen-images", &[])) },
     Stage { name: "agent", run: agent },
-    Stage { name: "engine-native", run: |_| integration_tests("sandpen-engine-native") },
+    Stage { name: "engine-native", run: |_| Outcome::Ran(integration_tests("sandpen-engine-native", &[])) },
     Stage { name: "engine-native-ordinary-user", run: engine_native_ordinary_user },
     Stage { name: "engine-docker", run: |machine| daemons::suite(Engine::Docker, machine.extent) },
     Stage { name: "engine-podman", run: |machine| daemons::suite(Engine::Podman, machine.extent) },
     Stage { name: "engine-gvisor", run: |_| daemons::gvisor() },
-    Stage { name: "command-line", run: |_| integration_tests("sandpen") },
+    Stage { name: "command-line", run: |_| Outcome::Ran(integration_tests("sandpen", &[])) },
     Stage { name: "command-line-docker", run: |machine| daemons::behaviour(Engine::Docker, machine.extent) },
     Stage { name: "command-line-podman", run: |machine| daemons::behaviour(Engine::Podman, machine.extent) },
     Stage { name: "daemons", run: |_| Outcome::Ran(on_programs(&[PRODUCT], "daemons")) },
@@ -217,24 +218,24 @@ fn clippy(_: &Machine) -> Outcome {
     Outcome::Ran(sum)
 }
 
+fn tidy(_: &Machine) -> Outcome {
+    let is_wanted =
+        |program: &Program| program.package == TESTS && (program.kind == Kind::Unit || program.name == "tidy");
+    Outcome::Ran(run_each(is_wanted, |_| {}, 10))
+}
+
 fn unit(_: &Machine) -> Outcome {
-    let mut command =
-        cargo(&["test", "--no-fail-fast", "--workspace", "--exclude", "sandpen-tests", "--lib", "--bins"]);
-    Outcome::Ran(run(&mut command, Counting::ResultLines, 10 * MINUTE))
+    Outcome::Ran(run_each(|program| program.kind == Kind::Unit && program.package != TESTS, |_| {}, 10))
 }
 
-fn tests_of(package: &str, more: &[&str]) -> Outcome {
-    let mut command = cargo(&["test", "--no-fail-fast", "--package", package]);
-    Outcome::Ran(run(command.args(more), Counting::ResultLines, 10 * MINUTE))
-}
-
-fn integration_tests(package: &str) -> Outcome {
-    tests_of(package, &["--test", "*"])
+fn integration_tests(package: &str, arguments: &[&str]) -> Tally {
+    let is_wanted = |program: &Program| program.kind == Kind::Integration && program.package == package;
+    run_each(is_wanted, |command| _ = command.args(arguments), 15)
 }
 
 /// Its tests wait far more than they work: for bridges that say nothing for a minute.
 fn agent(_: &Machine) -> Outcome {
-    tests_of("sandpen-agent", &["--test", "*", "--", "--test-threads", "8"])
+    Outcome::Ran(integration_tests("sandpen-agent", &["--test-threads", "8"]))
 }
 
 const PRODUCT: &[&str] = &["--bin", "sandpen"];
@@ -277,8 +278,7 @@ fn on_programs(programs: &[&[&str]], test: &str) -> Tally {
     if !programs.iter().all(|program| is_built(program)) {
         return Tally::FAILED;
     }
-    let mut command = cargo(&["test", "--package", "sandpen-tests", "--test", test]);
-    run(&mut command, Counting::ResultLines, 25 * MINUTE)
+    run_each(|program| program.package == TESTS && program.name == test, |_| {}, 25)
 }
 
 fn is_built(program: &[&str]) -> bool {
@@ -300,24 +300,29 @@ fn weakened_command(test: &str) -> Command {
 }
 
 fn engine_native_ordinary_user(machine: &Machine) -> Outcome {
-    as_ordinary_user(machine, &["--package", "sandpen-engine-native", "--test", "*"])
+    as_ordinary_user(machine, || {
+        let is_wanted =
+            |program: &Program| program.kind == Kind::Integration && program.package == "sandpen-engine-native";
+        let programs = programs::built(is_wanted).ok_or("they are not built")?;
+        Ok(programs.into_iter().map(|program| program.path.clone()).collect())
+    })
 }
 
 fn escape_ordinary_user(machine: &Machine) -> Outcome {
     if !is_installed("cc") {
         return Outcome::Skipped("there is no C compiler for the probe".to_owned());
     }
-    as_ordinary_user(machine, &["--package", "sandpen-tests", "--features", "weaken", "--test", "escape"])
+    as_ordinary_user(machine, || build(&["--package", TESTS, "--features", "weaken", "--test", "escape"]))
 }
 
-/// Build the test programs here, copy them to where the user can read them, and run them there with nothing of ours.
-fn as_ordinary_user(machine: &Machine, what: &[&str]) -> Outcome {
+/// Build test programs here, copy them to where the user can read them, and run them there with nothing of ours.
+fn as_ordinary_user(machine: &Machine, build: impl FnOnce() -> Result<Vec<PathBuf>, String>) -> Outcome {
     let user = match &machine.user {
         Ok(user) => user,
         Err(why) if is_root() => return Outcome::Skipped(why.clone()),
         Err(why) => return Outcome::Skipped(format!("{why}, the stage before has covered it")),
     };
-    let programs = match build(what) {
+    let programs = match build() {
         Ok(programs) => programs,
         Err(why) => {
             println!("{why}");
@@ -448,7 +453,7 @@ fn is_component(name: &str) -> bool {
             && answers())
 }
 
-fn cargo(arguments: &[&str]) -> Command {
+pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
     command

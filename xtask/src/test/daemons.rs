@@ -4,8 +4,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use super::{Extent, MINUTE, Outcome, PRODUCT, cargo, is_built, weakened_command};
+use super::{Extent, MINUTE, Outcome, PRODUCT, is_built, weakened_command};
 use crate::process::{is_installed, is_root, kill_tree};
+use crate::programs::{self, Kind, Program, TESTS, run_each};
 use crate::stage::{Counting, Tally, run};
 
 /// Test programs of the product that are about sandboxes and not about how the embedded engine makes them.
@@ -59,16 +60,44 @@ impl Engine {
     }
 }
 
+/// What of the suite is left out when nobody asked for an engine by its name.
+fn left_out(engine: Engine) -> &'static [&'static str] {
+    match engine {
+        // Once they are taken, sandboxes that were made ahead are like all others.
+        Engine::Docker => &[
+            "spare::checkpoints::",
+            "spare::execs::",
+            "spare::files::",
+            "spare::forks::",
+            "spare::links::",
+            "spare::saves::",
+            "spare::tars::",
+            "spare::terminals::",
+            "spare::trees::",
+        ],
+        // Process 1 alone answers for the others, and it is the same program on both.
+        Engine::Podman => &["spare::", "execs::", "files::", "links::", "tars::", "terminals::"],
+    }
+}
+
+fn is_of_the_engine(program: &Program) -> bool {
+    program.kind == Kind::Integration && program.package == "sandpen-engine-docker"
+}
+
 /// The suite of engines.
 pub fn suite(engine: Engine, extent: Extent) -> Outcome {
+    let left_out = match extent {
+        Extent::Whole => &[],
+        Extent::Part => left_out(engine),
+    };
+    if !left_out.is_empty() {
+        println!("without {}; cargo xtask test engine-{} runs these too", left_out.join(" "), engine.name());
+    }
     on_daemon(engine, |daemon| {
-        let mut command = cargo(&["test", "--no-fail-fast", "--package", "sandpen-engine-docker", "--test", "*"]);
-        if let (Engine::Podman, Extent::Part) = (engine, extent) {
-            // What is done with sandboxes that were made ahead is the same on both.
-            println!("without spare::; cargo xtask test engine-podman runs these too");
-            command.args(["--", "--skip", "spare::"]);
-        }
-        run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
+        let prepare = |command: &mut Command| {
+            daemon.named_to(command).args(left_out.iter().flat_map(|group| ["--skip", group]));
+        };
+        run_each(is_of_the_engine, prepare, 40)
     })
 }
 
@@ -78,26 +107,27 @@ pub fn gvisor() -> Outcome {
         return Outcome::Skipped("runsc is not installed".to_owned());
     }
     on_daemon(Engine::Docker, |daemon| {
-        let mut command = cargo(&["test", "--no-fail-fast", "--package", "sandpen-engine-docker", "--test", "*"]);
-        command.args(["--", "--skip", "spare::"]).env("SANDPEN_TEST_RUNTIME", "runsc");
-        run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
+        let prepare = |command: &mut Command| {
+            daemon.named_to(command).args(["--skip", "spare::"]).env("SANDPEN_TEST_RUNTIME", "runsc");
+        };
+        run_each(is_of_the_engine, prepare, 40)
     })
 }
 
 /// What the product does with it: the same assertions as on the embedded engine.
 pub fn behaviour(engine: Engine, extent: Extent) -> Outcome {
+    if extent == Extent::Part {
+        let left_out = LONG_PROGRAMS.join(" ");
+        println!("without {left_out}; cargo xtask test command-line-{} runs these too", engine.name());
+    }
     on_daemon(engine, |daemon| {
-        let mut command = cargo(&["test", "--no-fail-fast", "--package", "sandpen"]);
-        let is_wanted = |name: &&&str| extent == Extent::Whole || !LONG_PROGRAMS.contains(*name);
-        if extent == Extent::Part {
-            println!(
-                "without {}; cargo xtask test command-line-{} runs these too",
-                LONG_PROGRAMS.join(" "),
-                engine.name()
-            );
-        }
-        command.args(PROGRAMS.iter().filter(is_wanted).flat_map(|name| ["--test", name]));
-        run(daemon.named_to(&mut command), Counting::ResultLines, 40 * MINUTE)
+        let is_wanted = |program: &Program| {
+            let name = program.name.as_str();
+            program.package == "sandpen"
+                && PROGRAMS.contains(&name)
+                && (extent == Extent::Whole || !LONG_PROGRAMS.contains(&name))
+        };
+        run_each(is_wanted, |command| _ = daemon.named_to(command), 15)
     })
 }
 
@@ -107,8 +137,7 @@ pub fn on_product(engine: Engine, test: &str) -> Outcome {
         if !is_built(PRODUCT) {
             return Tally::FAILED;
         }
-        let mut command = cargo(&["test", "--package", "sandpen-tests", "--test", test]);
-        run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
+        run_each(|program| program.package == TESTS && program.name == test, |command| _ = daemon.named_to(command), 25)
     })
 }
 
@@ -139,8 +168,10 @@ pub fn kills(count: u32) -> Tally {
     if !is_built(PRODUCT) {
         return Tally::FAILED;
     }
-    let mut command = cargo(&["test", "--package", "sandpen-tests", "--test", "daemons", "--", "killed"]);
-    run(command.env("SANDPEN_TEST_KILLS", count.to_string()), Counting::ResultLines, 60 * MINUTE)
+    let prepare = |command: &mut Command| {
+        command.arg("killed").env("SANDPEN_TEST_KILLS", count.to_string());
+    };
+    run_each(|program| program.package == TESTS && program.name == "daemons", prepare, 150)
 }
 
 /// Work with a daemon that is there only for it.
@@ -173,7 +204,9 @@ pub struct Daemon {
 
 impl Daemon {
     fn start(engine: Engine) -> Result<Self, String> {
-        let mut command = cargo(&["run", "--quiet", "--package", "sandpen-tests", "--example", "daemon", "--"]);
+        let is_wanted = |program: &Program| program.kind == Kind::Example && program.name == "daemon";
+        let program = programs::built(is_wanted).and_then(|found| found.into_iter().next()).ok_or("it is not built")?;
+        let mut command = program.command();
         command.args([engine.name(), "--with-images"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
