@@ -137,6 +137,8 @@ pub fn container(wanted: &Wanted<'_>) -> ContainerCreateBody {
         // The daemon would run an image's own check in the container, as root.
         healthcheck: Some(HealthConfig { test: Some(vec!["NONE".to_owned()]), ..HealthConfig::default() }),
         labels: Some(record::labels(wanted.maker, description)),
+        // What process 1 takes for a stop. An image may have named another one, for a program that is not started here.
+        stop_signal: Some("SIGTERM".to_owned()),
         stop_timeout: description.keeps_files().then(|| stop_timeout(&description.limits)),
         host_config: Some(host(wanted)),
         ..ContainerCreateBody::default()

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use bollard::models::ContainerConfig;
 use bollard::query_parameters::{
     KillContainerOptionsBuilder, RemoveVolumeOptions, RestartContainerOptionsBuilder, StartContainerOptions,
     StopContainerOptions,
 };
-use engine_docker::DockerEngine;
+use engine_docker::{DockerEngine, Flavour};
 use sandbox::{Engine, ErrorKind, ExecRequest, Lifetime, Persistence, Rest, SandboxId, SandboxSpec};
 
 use crate::Case;
@@ -14,6 +15,7 @@ use crate::world::{self, World, eventually, make, spec};
 
 pub const CASES: &[Case] = &[
     ("stops::a_stop_keeps_all_files", |world| Box::pin(kept(world))),
+    ("stops::a_signal_that_the_image_names_is_not_waited_for", |world| Box::pin(signals(world))),
     ("stops::its_operator_can_start_it_too", |world| Box::pin(restarted(world))),
     ("stops::a_stopped_one_is_listed_and_left_at_rest", |world| Box::pin(listed(world))),
     ("stops::a_stopped_one_is_removed_whole", |world| Box::pin(destroyed(world))),
@@ -103,6 +105,29 @@ async fn kept(world: World) {
     assert_eq!(says(&engine, &id, LOOK).await, before);
     engine.destroy(&id).await.unwrap();
     assert_gone(&world, &id).await;
+}
+
+async fn signals(world: World) {
+    let engine = world.engine().await;
+    for signal in ["SIGQUIT", "SIGINT", "SIGWINCH"] {
+        // One takes it as a setting of a commit, the other as an instruction.
+        let (instructions, stop_signal) = match world.place.flavour {
+            Flavour::Docker => ("LABEL stop=1".to_owned(), Some(signal.to_owned())),
+            Flavour::Podman => (format!("STOPSIGNAL {signal}"), None),
+        };
+        let settings = ContainerConfig { stop_signal, ..ContainerConfig::default() };
+        let image = world.image_with("sandpen-stop-signal", &instructions, None, settings).await;
+        let inspected = world.docker.inspect_image(&image).await.unwrap();
+        assert!(inspected.config.unwrap().stop_signal.is_some(), "the image does not say it");
+        let wanted = SandboxSpec { image: image.parse().map(sandbox::Image::Named).unwrap(), ..persistent() };
+        let id = make(&engine, &wanted).await;
+        says(&engine, &id, "echo 1 > file").await;
+        stop(&world, &id).await;
+        assert_eq!(rest(&engine, &id).await, Some(Rest::Stopped), "{signal}");
+        assert_eq!(says(&engine, &id, "cat file").await, "1\n", "{signal}");
+        engine.destroy(&id).await.unwrap();
+        world.remove_image(&image).await;
+    }
 }
 
 async fn restarted(world: World) {
