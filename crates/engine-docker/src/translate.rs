@@ -32,6 +32,9 @@ const NETWORK: [&str; 2] = ["NET_ADMIN", "NET_BIND_SERVICE"];
 /// Where process 1 answers questions for names.
 const RESOLVER: &str = "127.0.0.1";
 
+/// Docker's word for a resolver that looks below no domain.
+const NO_DOMAINS: &str = ".";
+
 /// What programs find as settings of their resolver, where the daemon leaves those to the image.
 pub const RESOLVER_SETTINGS: &str = "nameserver 127.0.0.1\n";
 
@@ -180,7 +183,9 @@ fn host(wanted: &Wanted<'_>) -> HostConfig {
         readonly_rootfs: Some(true),
         // Also for a sandbox that has one: it is made inside, and nothing of the daemon's is in it.
         network_mode: Some("none".to_owned()),
-        dns: (has_network && wanted.flavour == Flavour::Docker).then(|| vec![RESOLVER.to_owned()]),
+        // Also where nobody answers: the daemon would copy the settings of its own host, which tell of its network.
+        dns: (wanted.flavour == Flavour::Docker).then(|| vec![RESOLVER.to_owned()]),
+        dns_search: (wanted.flavour == Flavour::Docker).then(|| vec![NO_DOMAINS.to_owned()]),
         sysctls: sysctls(wanted, has_network),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),

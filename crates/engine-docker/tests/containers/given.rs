@@ -1,5 +1,6 @@
 //! What programs are given, and who else can see it.
 
+use engine_docker::Flavour;
 use sandbox::{Engine, ErrorKind, ExecRequest, Persistence, SandboxId, SandboxSpec};
 
 use crate::Case;
@@ -7,6 +8,7 @@ use crate::world::{World, make, says, spec};
 
 pub const CASES: &[Case] = &[
     ("given::variables_are_not_in_the_labels", |world| Box::pin(variables(world))),
+    ("given::the_daemons_resolver_is_not_told", |world| Box::pin(resolver(world))),
     ("given::without_what_was_kept_nothing_is_started", |world| Box::pin(lost(world))),
 ];
 
@@ -53,4 +55,21 @@ async fn lost(world: World) {
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
     assert!(next.files(&id).stat(&"/workspace/file".parse().unwrap()).await.is_ok(), "its files can be had");
     next.destroy(&id).await.unwrap();
+}
+
+/// Docker copies the settings of its own host, whose addresses and domains are nobody's business inside. Podman leaves those of
+/// the image where they are.
+async fn resolver(world: World) {
+    let engine = world.engine().await;
+    let id = make(&engine, &spec()).await;
+    let settings = says(&engine, &id, "cat /etc/resolv.conf; true").await;
+    let mounts = says(&engine, &id, "grep -c ' /etc/resolv.conf ' /proc/mounts").await;
+    match world.place.flavour {
+        Flavour::Podman => assert_eq!(mounts, "0\n", "{settings}"),
+        Flavour::Docker => {
+            let lines = settings.lines().filter(|line| !line.starts_with(['#', ';']) && !line.starts_with("options "));
+            assert_eq!(lines.collect::<Vec<_>>(), ["nameserver 127.0.0.1"], "{settings}");
+        }
+    }
+    engine.destroy(&id).await.unwrap();
 }
