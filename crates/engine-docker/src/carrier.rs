@@ -9,16 +9,18 @@ use bollard::models::{ContainerCreateBody, HostConfig};
 use sandbox::Result;
 
 use crate::client::Daemon;
+use crate::names::Held;
 use crate::random;
 use crate::record::Maker;
 use crate::translate::{self, AGENT_DIRECTORY};
 use crate::volume_mounts::{Access, VolumeMount, VolumeMounts};
 
-/// Removed when it is dropped, or by the next process that looks around.
+/// Removed when it is dropped, or by the next who looks around.
 #[derive(Debug)]
 pub struct Carrier {
     daemon: Daemon,
     pub id: String,
+    _held: Held,
 }
 
 const ROOT: &str = "0:0";
@@ -76,8 +78,10 @@ impl Carrier {
             }),
             ..ContainerCreateBody::default()
         };
+        // Let go of also when nobody waits for the daemon any more: what it then makes is removed by whoever looks around.
+        let held = daemon.names().hold(&name);
         let id = daemon.create(&name, body).await?;
-        Ok(Self { daemon: daemon.clone(), id })
+        Ok(Self { daemon: daemon.clone(), id, _held: held })
     }
 
     /// Remove it now, and hear whether that worked.

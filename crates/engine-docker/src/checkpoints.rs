@@ -18,6 +18,7 @@ use crate::compare::{Known, Walk, differences};
 use crate::engine::{DockerEngine, Shared};
 use crate::live::Live;
 use crate::random;
+use crate::recovery::unless_unavailable;
 
 /// Of one sandbox.
 const MOST: usize = 64;
@@ -164,7 +165,12 @@ impl Shared {
             let shelf = self.shelf(&id);
             let maker = shelf.maker();
             let is_used = self.knows(&id) || maker.is_some_and(|maker| self.is_another_alive(&maker));
-            if !is_used && self.daemon.inspect(&crate::record::container_name(&id)).await?.is_none() {
+            if is_used {
+                continue;
+            }
+            let found = self.daemon.inspect(&crate::record::container_name(&id)).await;
+            let is_gone = found.map(|found| found.is_none());
+            if unless_unavailable(is_gone, "whose checkpoints these are cannot be looked at")? == Some(true) {
                 shelf.clear();
             }
         }

@@ -23,6 +23,7 @@ use tokio::time::Instant;
 use tokio_util::io::StreamReader;
 
 use crate::connect::{self, Candidate, Endpoint, Surroundings, Wish};
+use crate::names::Names;
 use crate::{Flavour, podman};
 
 mod attach;
@@ -58,6 +59,7 @@ pub struct Daemon {
     facts: std::sync::Arc<DaemonFacts>,
     identity: String,
     endpoint: Endpoint,
+    names: Names,
 }
 
 /// What a daemon says of itself.
@@ -140,7 +142,7 @@ impl Daemon {
         };
         let identity = identity::identity(&candidate.endpoint, &info);
         let endpoint = candidate.endpoint.clone();
-        Ok(Self { flavour, docker, facts: std::sync::Arc::new(facts), identity, endpoint })
+        Ok(Self { flavour, docker, facts: std::sync::Arc::new(facts), identity, endpoint, names: Names::default() })
     }
 
     pub fn flavour(&self) -> Flavour {
@@ -154,6 +156,11 @@ impl Daemon {
 
     pub fn facts(&self) -> &DaemonFacts {
         &self.facts
+    }
+
+    /// Of what we have there.
+    pub(crate) fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Our process 1 is a program for one system and one kind of processor.

@@ -246,6 +246,8 @@ impl Shared {
         image: &Facts,
         abandoned: &CancellationToken,
     ) -> Result<(Live, Vec<GuestPath>)> {
+        // Until it runs. One that was not started and that nobody holds is removed by whoever looks around.
+        let _held = self.daemon.names().hold(&record::container_name(&description.id));
         let made = match self.build(description, image, abandoned).await {
             // Process 1 is not at the daemon yet, or was removed behind our back. To look every time would cost more.
             Err(error) if is_without_program(&error) => {

@@ -260,9 +260,9 @@ impl Shared {
 
     /// Reach one that we have no stream to. What its network was used for goes on from what we know.
     async fn reached(&self, id: &SandboxId, account: Option<Account>) -> Result<Arc<Live>> {
-        let live = self.reconnect(id).await?.ok_or_else(|| not_found(id))?;
-        let live = Arc::new(Live { account, ..live });
-        Ok(self.sandboxes().entry(id.clone()).or_insert(live).clone())
+        let mut live = self.reconnect(id).await?.ok_or_else(|| not_found(id))?;
+        live.account = account;
+        Ok(self.sandboxes().entry(id.clone()).or_insert_with(|| Arc::new(live)).clone())
     }
 
     fn account(&self, id: &SandboxId) -> Option<Account> {

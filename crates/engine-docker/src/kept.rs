@@ -258,7 +258,9 @@ impl Shared {
         let installation = &self.places.installation;
         // Before the volumes are listed: one whose filling ends meanwhile has its name by then, or is in here.
         let before = self.trees.filling().clone();
-        let volumes = self.daemon.volumes(INSTALLATION, installation).await?;
+        let volumes = self.daemon.volumes(INSTALLATION, installation).await;
+        // Who is told nothing looks again.
+        let volumes = volumes.inspect_err(|_| self.trees.orphaned.store(true, Ordering::Relaxed))?;
         let named: BTreeSet<String> =
             volumes.iter().filter_map(|volume| said_by(volume, installation)).map(|found| found.files).collect();
         for volume in volumes.iter().filter(|volume| is_of_files(volume) && !named.contains(&volume.name)) {

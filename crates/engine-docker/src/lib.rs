@@ -46,6 +46,7 @@ mod keepsakes;
 mod kept;
 mod layer;
 mod live;
+mod names;
 mod network;
 mod observed;
 mod places;

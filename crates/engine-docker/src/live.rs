@@ -11,8 +11,9 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::Flavour;
 use crate::client::Daemon;
+use crate::names::Held;
 use crate::network::Outlet;
-use crate::record::Description;
+use crate::record::{self, Description};
 use crate::translate::AGENT_PROGRAM;
 
 /// For what a container had said when it ended.
@@ -30,6 +31,8 @@ pub struct Live {
     pub account: Option<Account>,
     /// Held by whoever begins something inside; alone by whoever must see that nothing begins.
     pub turn: RwLock<()>,
+    /// It answers before the daemon has written down that it was started, and must not be taken for one that never was.
+    _held: Held,
 }
 
 impl Live {
@@ -84,7 +87,8 @@ impl Live {
     ) -> Self {
         watch(daemon, &container, &connection, starting);
         let (outlet, account, turn) = (OnceCell::new(), None, RwLock::default());
-        Self { description, container, connection, outlet, account, turn }
+        let held = daemon.names().hold(&record::container_name(&description.id));
+        Self { description, container, connection, outlet, account, turn, _held: held }
     }
 
     pub fn id(&self) -> &SandboxId {

@@ -7,9 +7,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-use bollard::models::{ContainerSummary, ContainerSummaryStateEnum};
+use bollard::models::{
+    ContainerInspectResponse, ContainerStateStatusEnum, ContainerSummary, ContainerSummaryStateEnum,
+};
 use futures_util::StreamExt;
-use sandbox::{EngineSandbox, Persistence, Result, SandboxId};
+use sandbox::{EngineSandbox, ErrorKind, Persistence, Rest, Result, SandboxId};
 
 use crate::engine::Shared;
 use crate::record::Description;
@@ -30,9 +32,11 @@ enum Verdict {
     /// A persistent one that does not run: whether and how it has ended has to be looked at. One that was never started may be
     /// somebody's who lives and is about to.
     LookedAt {
-        id: SandboxId,
+        sandbox: EngineSandbox,
         is_awaited: bool,
     },
+    /// Made by somebody who lives and does not wait for it: the daemon may have made it later than they waited.
+    NeverStarted,
     /// Somebody who lives takes care of it, or it is not ours after all.
     Left,
     Removed,
@@ -46,25 +50,38 @@ impl Shared {
         let keepsakes = self.places.keepsakes.all();
         let sandboxes = self.daemon.list("label", record::INSTALLATION).await?;
         let carriers = self.daemon.list("name", carrier::ANY).await?;
-        let is_alive = |instance: &str| instance == self.config.instance.as_str() || self.places.is_alive(instance);
+        let own = self.config.instance.as_str();
+        let is_alive = |instance: &str| instance == own || self.places.is_alive(instance);
+        // Of what is not started yet.
+        let is_awaited = |instance: &str, name: &str| match instance == own {
+            true => self.daemon.names().is_held(name),
+            false => self.places.is_alive(instance),
+        };
         let mut listed = Vec::new();
         let mut left_behind = Vec::new();
         for container in &sandboxes {
             let verdict = match is_of(container, installation) {
-                true => verdict(container, is_alive),
+                true => verdict(container, is_alive, is_awaited),
                 false => foreign_verdict(container, SystemTime::now()),
             };
             match verdict {
                 Verdict::Listed(sandbox) => listed.push(sandbox),
-                Verdict::LookedAt { id, is_awaited } => listed.extend(self.resting(&id, is_awaited).await?),
+                Verdict::LookedAt { sandbox, is_awaited } => {
+                    let found = self.resting(&sandbox.id, is_awaited).await;
+                    // What is not listed is taken for gone, and one that cannot be looked at is not.
+                    let found = unless_unavailable(found, "a sandbox cannot be looked at")?;
+                    listed.extend(found.unwrap_or(Some(EngineSandbox { rest: Some(Rest::Interrupted), ..sandbox })));
+                }
                 Verdict::Left => {}
+                Verdict::NeverStarted => left_behind.extend(self.never_started(container).await?),
                 Verdict::Removed => left_behind.extend(container.id.clone()),
             }
         }
         left_behind.extend(carriers.iter().filter_map(|container| {
-            let (theirs, instance) = carrier::made_by(name(container)?)?;
+            let name = name(container)?;
+            let (theirs, instance) = carrier::made_by(name)?;
             let is_left = match theirs == installation {
-                true => !is_alive(instance),
+                true => !is_awaited(instance, name),
                 false => is_forsaken(container, SystemTime::now()),
             };
             container.id.clone().filter(|_| is_left)
@@ -78,18 +95,29 @@ impl Shared {
         }
         let removals = futures_util::stream::iter(&left_behind);
         removals.for_each_concurrent(AT_ONCE, |container| self.remove_left_behind(container)).await;
-        self.drop_orphans(is_alive).await?;
-        self.sweep_volumes().await?;
+        // Sandboxes are not to be unknown because of what else is there.
+        unless_unavailable(self.drop_orphans(is_alive).await, "files of trees that were left are not looked for")?;
+        unless_unavailable(self.sweep_volumes().await, "volumes that sandboxes have left are not looked for")?;
         self.sweep_checkpoints().await?;
         if let Err(error) = self.drop_left_builds().await {
-            // Sandboxes are not to be unknown because of that.
             tracing::warn!(?error, "images that exports have left are not looked for");
         }
         self.places.forget_the_dead();
         if self.retired.swap(false, Ordering::Relaxed) {
-            self.drop_all_retired().await?;
+            unless_unavailable(self.drop_all_retired().await, "images that lost their names are not looked for")?;
         }
         Ok(listed)
+    }
+
+    /// One that this process made and that nobody waits for, if it has not been started since it was listed.
+    async fn never_started(&self, container: &ContainerSummary) -> Result<Option<String>> {
+        let Some(id) = &container.id else { return Ok(None) };
+        let found = unless_unavailable(self.daemon.inspect(id).await, "a container cannot be looked at")?.flatten();
+        let is_made = |found: &ContainerInspectResponse| {
+            let status = found.state.as_ref().and_then(|state| state.status);
+            status == Some(ContainerStateStatusEnum::CREATED)
+        };
+        Ok(found.filter(is_made).map(|_| id.clone()))
     }
 
     /// A persistent sandbox that rests; one that has ended, or that nobody starts any more, is removed.
@@ -113,6 +141,19 @@ impl Shared {
     async fn remove_left_behind(&self, container: &str) {
         if let Err(error) = self.daemon.remove(container).await {
             tracing::warn!(?error, container, "a container that was left behind cannot be removed");
+        }
+    }
+}
+
+/// An answer about one of many things: what is wrong with it must not hide the others. A daemon that says nothing is not asked
+/// for the next one.
+pub(crate) fn unless_unavailable<T>(answer: Result<T>, otherwise: &'static str) -> Result<Option<T>> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
+        Err(error) => {
+            tracing::warn!(?error, "{otherwise}");
+            Ok(None)
         }
     }
 }
@@ -144,18 +185,29 @@ fn is_forsaken(container: &ContainerSummary, now: SystemTime) -> bool {
     container.state == Some(ContainerSummaryStateEnum::CREATED) && age.is_some_and(|age| age > FORSAKEN)
 }
 
-fn verdict(container: &ContainerSummary, is_alive: impl Fn(&str) -> bool) -> Verdict {
+/// Who lives may be about to start one, and need not be: that is another question, which is asked with its name.
+fn verdict(
+    container: &ContainerSummary,
+    is_alive: impl Fn(&str) -> bool,
+    is_awaited: impl Fn(&str, &str) -> bool,
+) -> Verdict {
     let labels = container.labels.clone().unwrap_or_default();
     let Some(description) = record::read(&labels) else { return Verdict::Left };
     if !is_sandbox(container) {
         return Verdict::Left;
     }
-    let owner_lives = labels.get(record::INSTANCE).is_some_and(|instance| is_alive(instance));
+    let instance = labels.get(record::INSTANCE).map_or("", String::as_str);
+    let owner_lives = is_alive(instance);
+    let is_awaited = owner_lives && is_awaited(instance, &record::container_name(&description.id));
+    let is_made = container.state == Some(ContainerSummaryStateEnum::CREATED);
     let runs = matches!(container.state, Some(ContainerSummaryStateEnum::RUNNING | ContainerSummaryStateEnum::PAUSED));
     match description.persistence {
         Persistence::Persistent if runs => Verdict::Listed(listed(description)),
         Persistence::Persistent if description.keeps_files() => {
-            Verdict::LookedAt { id: description.id, is_awaited: owner_lives }
+            Verdict::LookedAt { sandbox: listed(description), is_awaited }
+        }
+        Persistence::Persistent | Persistence::Ephemeral if owner_lives && is_made && !is_awaited => {
+            Verdict::NeverStarted
         }
         // One that does not run is about to be started, or has ended and is about to be removed.
         Persistence::Persistent | Persistence::Ephemeral if owner_lives => Verdict::Left,
@@ -197,32 +249,42 @@ mod tests {
     #[test]
     fn only_what_the_dead_left_is_removed() {
         use ContainerSummaryStateEnum::{CREATED, EXITED, RUNNING};
-        let (lives, dead) = (|_: &str| true, |_: &str| false);
+        let judged = |container: &ContainerSummary, lives: bool, is_awaited: bool| {
+            verdict(container, |_| lives, |_, _| is_awaited)
+        };
         let persistent = description();
         let ephemeral = Description { persistence: Persistence::Ephemeral, ..description() };
         for state in [CREATED, RUNNING, EXITED] {
-            assert_eq!(verdict(&container(&ephemeral, state), dead), Verdict::Removed, "{state}");
-            assert_eq!(verdict(&container(&ephemeral, state), lives), Verdict::Left, "{state}");
+            assert_eq!(judged(&container(&ephemeral, state), false, false), Verdict::Removed, "{state}");
+            assert_eq!(judged(&container(&ephemeral, state), true, true), Verdict::Left, "{state}");
         }
+        for state in [RUNNING, EXITED] {
+            assert_eq!(judged(&container(&ephemeral, state), true, false), Verdict::Left, "{state}");
+        }
+        assert_eq!(judged(&container(&ephemeral, CREATED), true, false), Verdict::NeverStarted);
         let of_root = Description { user: User { id: 0, group: 0 }, ..description() };
-        assert_eq!(verdict(&container(&of_root, EXITED), dead), Verdict::Removed);
-        assert_eq!(verdict(&container(&of_root, CREATED), lives), Verdict::Left);
-        let looked_at = |is_awaited| Verdict::LookedAt { id: persistent.id.clone(), is_awaited };
+        assert_eq!(judged(&container(&of_root, EXITED), false, false), Verdict::Removed);
+        assert_eq!(judged(&container(&of_root, CREATED), true, true), Verdict::Left);
+        assert_eq!(judged(&container(&of_root, CREATED), true, false), Verdict::NeverStarted);
+        let looked_at = |is_awaited| Verdict::LookedAt { sandbox: listed(persistent.clone()), is_awaited };
         // It may have been stopped, or may have run when its host went down.
         for state in [CREATED, EXITED] {
-            assert_eq!(verdict(&container(&persistent, state), lives), looked_at(true), "{state}");
-            assert_eq!(verdict(&container(&persistent, state), dead), looked_at(false), "{state}");
+            for is_awaited in [true, false] {
+                let judged = judged(&container(&persistent, state), true, is_awaited);
+                assert_eq!(judged, looked_at(is_awaited), "{state}");
+            }
+            assert_eq!(judged(&container(&persistent, state), false, false), looked_at(false), "{state}");
         }
-        assert!(matches!(verdict(&container(&persistent, RUNNING), dead), Verdict::Listed(_)));
+        assert!(matches!(judged(&container(&persistent, RUNNING), false, false), Verdict::Listed(_)));
     }
 
     #[test]
     fn somebody_elses_container_of_a_saved_image_is_left_alone() {
         let mut other = container(&description(), ContainerSummaryStateEnum::EXITED);
         other.names = Some(vec!["/somebody-elses".to_owned()]);
-        assert_eq!(verdict(&other, |_| false), Verdict::Left);
+        assert_eq!(verdict(&other, |_| false, |_, _| false), Verdict::Left);
         other.labels = Some([(record::INSTALLATION.to_owned(), "one".to_owned())].into());
-        assert_eq!(verdict(&other, |_| false), Verdict::Left);
+        assert_eq!(verdict(&other, |_| false, |_, _| false), Verdict::Left);
     }
 
     #[test]

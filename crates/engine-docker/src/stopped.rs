@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use crate::engine::Shared;
 use crate::live::Live;
 use crate::record::{self, Description};
+use crate::recovery::unless_unavailable;
 
 /// How long a sandbox may take to bring its files back, or to keep them while somebody waits to start it again.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -180,10 +181,23 @@ impl Shared {
         for volume in volumes {
             let Some(id) = record::sandbox_of_volume(&volume.name) else { continue };
             let instance = volume.labels.get(record::INSTANCE).map(String::as_str).unwrap_or_default();
-            let is_used = instance == maker.instance || self.places.is_alive(instance);
-            if !is_used && self.daemon.inspect(&record::container_name(&id)).await?.is_none() {
-                self.daemon.remove_volume(&volume.name).await?;
+            let is_awaited = match instance == maker.instance {
+                true => self.daemon.names().is_held(&record::container_name(&id)),
+                false => self.places.is_alive(instance),
+            };
+            if !is_awaited {
+                unless_unavailable(
+                    self.sweep_volume(&id, &volume.name).await,
+                    "a volume cannot be looked at or removed",
+                )?;
             }
+        }
+        Ok(())
+    }
+
+    async fn sweep_volume(&self, id: &SandboxId, volume: &str) -> Result<()> {
+        if self.daemon.inspect(&record::container_name(id)).await?.is_none() {
+            self.daemon.remove_volume(volume).await?;
         }
         Ok(())
     }

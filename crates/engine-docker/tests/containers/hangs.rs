@@ -1,19 +1,17 @@
 //! A daemon that hangs in the middle of something: what is asked of it goes through a door that we can close.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine_docker::{DockerConfig, DockerEngine, Wish};
-use sandbox::{Engine, Error, ErrorKind, SandboxId, Snapshots};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::watch;
+use sandbox::{Checkpoints, Engine, Error, ErrorKind, Persistence, Rest, SandboxId, SandboxSpec, Snapshots};
 
 use crate::Case;
+use crate::door::Door;
 use crate::world::{World, eventually, make, says, spec};
 
 pub const CASES: &[Case] = &[
     ("hangs::a_start_that_hangs_is_told_before_it_is_undone", |world| Box::pin(at_a_start(world))),
+    ("hangs::a_container_that_is_made_late_is_removed", |world| Box::pin(made_late(world))),
+    ("hangs::one_that_cannot_be_looked_at_hides_no_other", |world| Box::pin(broken(world))),
     ("hangs::many_who_ask_are_told_together", |world| Box::pin(with_many(world))),
     ("hangs::files_that_do_not_get_through_are_given_up", |world| Box::pin(with_files(world))),
 ];
@@ -36,6 +34,65 @@ async fn at_a_start(world: World) {
     let id = make(&engine, &spec()).await;
     assert_eq!(says(&engine, &id, "echo here").await, "here\n");
     engine.destroy(&id).await.unwrap();
+}
+
+/// A daemon does what it was asked for also when nobody waits for it any more, and was told to remove it before that.
+async fn made_late(world: World) {
+    let door = Door::open(&world);
+    let engine = door.engine(&world).await;
+    let running = make(&engine, &spec()).await;
+    for persistence in [Persistence::Ephemeral, Persistence::Persistent] {
+        door.hold_back("/containers/create");
+        let id = SandboxId::random().unwrap();
+        let started = Instant::now();
+        let wanted = SandboxSpec { persistence, ..spec() };
+        is_unavailable(&engine.create(&id, &wanted).await.unwrap_err(), started);
+        door.let_through();
+        let name = format!("sandpen-{id}");
+        eventually("the daemon makes it all the same", async || !world.containers(&name).await.is_empty()).await;
+        engine.list().await.unwrap();
+        assert!(world.containers(&name).await.is_empty(), "{persistence:?}");
+        assert!(!world.volumes().await.contains(&format!("sandpen-kept-{id}")), "its volume is left");
+    }
+    door.hold_back("/containers/create");
+    let comparing = engine.changes(&running, None, 10);
+    assert!(tokio::time::timeout(Duration::from_secs(2), comparing).await.is_err(), "nobody waits for it any more");
+    door.let_through();
+    let carriers = format!("sandpen-carrier-{}", world.installation());
+    eventually("the daemon makes it all the same", async || !world.containers(&carriers).await.is_empty()).await;
+    engine.list().await.unwrap();
+    assert!(world.containers(&carriers).await.is_empty());
+    assert_eq!(says(&engine, &running, "echo here").await, "here\n", "what runs is left alone");
+    engine.destroy(&running).await.unwrap();
+}
+
+async fn broken(world: World) {
+    let door = Door::open(&world);
+    let engine = door.engine(&world).await;
+    let persistent = SandboxSpec { persistence: Persistence::Persistent, ..spec() };
+    let (one, other) = (make(&engine, &persistent).await, make(&engine, &persistent).await);
+    let name = format!("sandpen-{one}");
+    let stop = None::<bollard::query_parameters::StopContainerOptions>;
+    world.docker.stop_container(&name, stop).await.unwrap();
+    drop(engine);
+    // The container of a third is gone, and its volume cannot be removed for the same reason.
+    let engine = door.engine(&world).await;
+    let third = make(&engine, &persistent).await;
+    drop(engine);
+    world.remove(&format!("sandpen-{third}")).await;
+    let engine = door.engine(&world).await;
+    door.refuse(vec![format!("/containers/{name}/json"), format!("/containers/sandpen-{third}/json")]);
+    let listed = engine.list().await.unwrap();
+    let rest = |id: &SandboxId| listed.iter().find(|found| found.id == *id).map(|found| found.rest);
+    assert_eq!(rest(&one), Some(Some(Rest::Interrupted)), "what is not listed is taken for gone");
+    assert_eq!(rest(&other), Some(None));
+    assert!(world.volumes().await.contains(&format!("sandpen-kept-{third}")), "an error is no absence");
+    door.let_through();
+    let listed = engine.list().await.unwrap();
+    assert!(listed.iter().any(|found| found.id == one && found.rest == Some(Rest::Stopped)));
+    assert!(!world.volumes().await.contains(&format!("sandpen-kept-{third}")));
+    engine.destroy(&one).await.unwrap();
+    engine.destroy(&other).await.unwrap();
 }
 
 async fn with_many(world: World) {
@@ -74,90 +131,4 @@ fn is_unavailable(error: &Error, started: Instant) {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error:?}");
     let waited = started.elapsed();
     assert!(waited < PROMISED, "it took {} s to say that the daemon hangs", waited.as_secs());
-}
-
-/// A socket that leads to the daemon's. Closed, it takes connections and nothing gets through, in neither direction.
-struct Door {
-    _directory: tempfile::TempDir,
-    address: String,
-    state: Arc<watch::Sender<State>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    /// To be closed before this is asked for.
-    ClosesAt(&'static str),
-    Closed,
-}
-
-impl Door {
-    fn open(world: &World) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("socket");
-        let listener = UnixListener::bind(&path).unwrap();
-        let state = Arc::new(watch::Sender::new(State::Open));
-        let (daemon, shared) = (world.place.address.trim_start_matches("unix://").to_owned(), state.clone());
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let Ok(server) = UnixStream::connect(&daemon).await else { return };
-                let (from_client, to_client) = client.into_split();
-                let (from_server, to_server) = server.into_split();
-                tokio::spawn(pass(from_client, to_server, shared.clone(), Direction::In));
-                tokio::spawn(pass(from_server, to_client, shared.clone(), Direction::Out));
-            }
-        });
-        Self { _directory: directory, address: format!("unix://{}", path.display()), state }
-    }
-
-    async fn engine(&self, world: &World) -> DockerEngine {
-        let wish = Wish { host: Some(self.address.clone()), context: None };
-        DockerEngine::start(DockerConfig { wish, ..world.config() }).await.unwrap()
-    }
-
-    fn close_at(&self, words: &'static str) {
-        self.state.send_replace(State::ClosesAt(words));
-    }
-
-    fn reopen(&self) {
-        assert_eq!(self.state.send_replace(State::Open), State::Closed, "nothing was asked for that closes it");
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Direction {
-    In,
-    Out,
-}
-
-async fn pass(
-    mut from: impl AsyncRead + Unpin,
-    mut to: impl AsyncWrite + Unpin,
-    state: Arc<watch::Sender<State>>,
-    direction: Direction,
-) {
-    let mut bytes = vec![0; 64 << 10];
-    let mut told = state.subscribe();
-    while let Ok(count) = from.read(&mut bytes).await {
-        if count == 0 {
-            break;
-        }
-        state.send_if_modified(|state| {
-            let line = bytes[..count].split(|byte| *byte == b'\r').next().unwrap_or_default();
-            let closes = match state {
-                State::ClosesAt(words) => direction == Direction::In && String::from_utf8_lossy(line).contains(*words),
-                State::Open | State::Closed => false,
-            };
-            if closes {
-                *state = State::Closed;
-            }
-            closes
-        });
-        // What it gives must not be held while something is written.
-        let is_open = told.wait_for(|state| *state != State::Closed).await.is_ok();
-        if !is_open || to.write_all(&bytes[..count]).await.is_err() {
-            return;
-        }
-    }
-    let _ = to.shutdown().await;
 }

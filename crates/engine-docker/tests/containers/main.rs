@@ -6,6 +6,7 @@ mod support;
 
 mod behind;
 mod builds;
+mod door;
 mod given;
 mod hangs;
 mod images;
