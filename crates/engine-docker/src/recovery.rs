@@ -4,7 +4,6 @@
 //! state was deleted, what runs ends by itself; what was never started would stay for ever, and is cleared away by anybody
 //! once it is so old that nobody can be about to start it. What is persistent is never anybody else's to clear away.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
 use bollard::models::{
@@ -103,9 +102,7 @@ impl Shared {
             tracing::warn!(?error, "images that exports have left are not looked for");
         }
         self.places.forget_the_dead();
-        if self.retired.swap(false, Ordering::Relaxed) {
-            unless_unavailable(self.drop_all_retired().await, "images that lost their names are not looked for")?;
-        }
+        unless_unavailable(self.drop_all_retired().await, "images that lost their names are not looked for")?;
         Ok(listed)
     }
 

@@ -24,6 +24,7 @@ use crate::engine::{DockerEngine, Shared};
 use crate::image::{self, TREES, WORK_DIRECTORY};
 use crate::layer::{Known, LayerWriter, Summary};
 use crate::live::Live;
+use crate::names::Held;
 use crate::plain_archive;
 use crate::random;
 use crate::record::{Description, User};
@@ -68,7 +69,7 @@ impl Snapshots for DockerEngine {
         let place = image::saved_name(&self.shared.places.installation, owner, name);
         let Some(retired) = self.shared.retire(&place).await? else { return Ok(false) };
         self.shared.daemon.remove_image(&place).await?;
-        self.shared.drop_retired(&retired).await;
+        self.shared.drop_retired(retired.name()).await;
         Ok(true)
     }
 
@@ -110,7 +111,7 @@ impl Shared {
             tracing::debug!(?error, "a container that a sandbox was saved by is still being removed");
         }
         if let Some(retired) = retired {
-            self.drop_retired(&retired).await;
+            self.drop_retired(retired.name()).await;
         }
         Ok(described(name.clone(), &id, &labels))
     }
@@ -182,14 +183,22 @@ impl Shared {
     }
 
     /// Give an image another name, so that it is not lost when it loses this one. `None` when there is none.
-    async fn retire(&self, place: &str) -> Result<Option<String>> {
+    async fn retire(&self, place: &str) -> Result<Option<Held>> {
         if self.daemon.image(place).await?.is_none() {
             return Ok(None);
         }
-        let repository = format!("{}/{}/retired", image::SAVED, self.places.installation);
-        let tag = random::text(8)?;
+        let repository = self.retired_repository();
+        // Who else looks around must not take it for left behind: until the other name is gone this one would be lost first.
+        let tag = format!("{}-{}", self.config.instance, random::text(8)?);
+        let held = self.daemon.names().hold(&format!("{repository}:{tag}"));
+        // Whoever waits for it may go away before it is removed.
+        self.retired.store(true, Ordering::Relaxed);
         self.daemon.tag_image(place, &repository, &tag).await?;
-        Ok(Some(format!("{repository}:{tag}")))
+        Ok(Some(held))
+    }
+
+    fn retired_repository(&self) -> String {
+        format!("{}/{}/retired", image::SAVED, self.places.installation)
     }
 
     /// Remove one that was retired, unless a sandbox or another image stands on it: then a later look does it.
@@ -202,10 +211,22 @@ impl Shared {
 
     /// Remove all that were retired and are not used any more.
     pub(crate) async fn drop_all_retired(&self) -> Result<()> {
-        let prefix = format!("{}/{}/retired:", image::SAVED, self.places.installation);
-        for image in self.daemon.images().await? {
-            for name in image.repo_tags.iter().filter(|name| name.starts_with(&prefix)) {
-                self.drop_retired(name).await;
+        if !self.retired.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        let repository = self.retired_repository();
+        let images = self.daemon.images().await.inspect_err(|_| self.retired.store(true, Ordering::Relaxed))?;
+        for name in images.iter().flat_map(|image| &image.repo_tags) {
+            let Some(tag) = name.strip_prefix(&repository).and_then(|rest| rest.strip_prefix(':')) else { continue };
+            let instance = tag.rsplit_once('-').map_or("", |(instance, _)| instance);
+            let is_held = match instance == self.config.instance.as_str() {
+                true => self.daemon.names().is_held(name),
+                false => self.places.is_alive(instance),
+            };
+            match is_held {
+                // Its holder removes it, or may die before that.
+                true => self.retired.store(true, Ordering::Relaxed),
+                false => self.drop_retired(name).await,
             }
         }
         Ok(())

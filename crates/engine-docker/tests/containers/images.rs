@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     ("images::root_is_root_only_when_that_is_allowed", |world| Box::pin(root(world))),
     ("images::the_beginning_of_a_digest_is_no_name", |world| Box::pin(digests(world))),
     ("images::saved_ones_are_found_by_their_owner_alone", |world| Box::pin(saved(world))),
+    ("images::one_that_is_being_replaced_is_nobody_elses_to_remove", |world| Box::pin(replaced(world))),
     ("images::a_user_that_is_not_there_is_said", |world| Box::pin(no_such_user(world))),
 ];
 
@@ -109,6 +110,33 @@ async fn saved(world: World) {
     let labels = inspected.config.unwrap().labels.unwrap_or_default();
     assert!(!labels.keys().any(|label| label == "org.sandpen.installation"), "{labels:?}");
     assert!(engine.forget(&ada.owner, &name).await.unwrap());
+}
+
+/// In the middle of a save the older image has a name that says so, and is to be lost neither to others nor for ever.
+async fn replaced(world: World) {
+    let config = world.config();
+    let instance = config.instance.clone();
+    let engine = DockerEngine::start(config).await.unwrap();
+    let other = world.engine().await;
+    other.list().await.unwrap();
+    let repository = format!("saved.sandpen.invalid/{}/retired", world.installation());
+    let tagged = async |tag: &str| {
+        let options = bollard::query_parameters::TagImageOptionsBuilder::default().repo(&repository).tag(tag).build();
+        world.docker.tag_image(&world.place.image, Some(options)).await.unwrap();
+    };
+    let names = async || {
+        let inspected = world.docker.inspect_image(&world.place.image).await.unwrap();
+        let names = inspected.repo_tags.unwrap_or_default().into_iter();
+        names.filter_map(|name| Some(name.strip_prefix(&repository)?.to_owned())).collect::<Vec<_>>()
+    };
+    tagged(&format!("{instance}-00")).await;
+    tagged("in-23456789abcdefgh-00").await;
+    // Each engine looks for them when it begins.
+    let third = world.engine().await;
+    third.list().await.unwrap();
+    assert_eq!(names().await, [format!(":{instance}-00")], "that of the dead goes, that of the living stays");
+    engine.list().await.unwrap();
+    assert!(names().await.is_empty(), "its own process knows that nobody needs it");
 }
 
 async fn no_such_user(world: World) {
