@@ -22,6 +22,9 @@ use crate::mux::Handles;
 #[derive(Debug)]
 pub struct AgentFiles(Connection);
 
+/// How long all names of one listing may be together. Each may have four thousand bytes, and a listing is held in memory.
+const MOST_NAMES: usize = 64 << 20;
+
 /// One operation under way.
 struct Operation {
     connection: Connection,
@@ -117,9 +120,19 @@ impl Files for AgentFiles {
         };
         let Begun { operation, .. } = self.begin(path, message, Part::default()).await?;
         let mut listing = Listing::default();
+        let mut names = 0;
         loop {
             match operation.answer().await? {
-                FromFile::Entries(entries) => add_entries(&mut listing, options.max_entries, entries)?,
+                FromFile::Entries(entries) => {
+                    names += entries.iter().map(|(path, _)| path.len()).sum::<usize>();
+                    if names > MOST_NAMES {
+                        return Err(Error::limit_exceeded(format!(
+                            "the names of what is in {path} are too long to be listed"
+                        ))
+                        .with_hint("list directories in it one by one"));
+                    }
+                    add_entries(&mut listing, options.max_entries, entries)?;
+                }
                 FromFile::ListEnd { truncated } => {
                     listing.truncated = truncated;
                     return Ok(listing);

@@ -12,7 +12,7 @@ use sandbox::{Changes, Checkpoint, Checkpoints, Error, GuestPath, Owner, Result,
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio_util::io::SyncIoBridge;
 
-use crate::bounded::Bounded;
+use crate::bounded::{Allowance, Bounded};
 use crate::carrier::Carrier;
 use crate::compare::{Known, Walk, differences};
 use crate::engine::{DockerEngine, Shared};
@@ -104,10 +104,10 @@ impl Shared {
             None => Before::Image(self.known_of(live, &trees).await?),
         };
         // Programs go on meanwhile, and may write where the walk comes next.
-        let disk = live.description.limits.disk.bytes().saturating_mul(trees.len() as u64);
+        let allowance = Allowance::of_places(&live.description.limits, trees.len());
         let now = SyncIoBridge::new(live.connection.own_files().pack_trees(&trees).await?);
         in_background(move || {
-            let now = Walk::new(BufReader::with_capacity(BUFFER, Bounded::to_disk(now, disk)))?;
+            let now = Walk::new(BufReader::with_capacity(BUFFER, Bounded::new(now, allowance)))?;
             match before {
                 Before::Checkpoint(path) => differences(read(&path)?, now, &trees, most),
                 Before::Image(known) => differences(known.into_items(), now, &trees, most),

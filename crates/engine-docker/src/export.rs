@@ -14,7 +14,7 @@ use tar::{Archive, Builder, Entry, EntryType, Header};
 use tokio_util::io::SyncIoBridge;
 
 use crate::Flavour;
-use crate::bounded::Bounded;
+use crate::bounded::{Allowance, Bounded};
 use crate::carrier::Carrier;
 use crate::engine::{DockerEngine, Shared};
 use crate::image::SAVED;
@@ -22,6 +22,7 @@ use crate::layer::{Known, LayerWriter, Tops};
 use crate::live::Live;
 use crate::record::User;
 use crate::reference::Reference;
+use crate::snapshots::too_large;
 
 /// Images that are looked at in search of one that another was made from.
 const MOST_LOOKED_AT: usize = 256;
@@ -153,11 +154,12 @@ impl Shared {
             known = self.known_trees(&carrier, description, Some(description.user)).await?;
             carrier.end().await?;
         }
-        let disk = description.limits.disk.bytes();
         let mut packed = Vec::new();
-        for tree in description.trees() {
+        let trees = description.trees();
+        let allowance = Allowance::of_places(&description.limits, trees.len());
+        for tree in trees {
             let archive = SyncIoBridge::new(live.connection.files().pack(&tree).await?);
-            packed.push((above(&tree), Bounded::to_disk(archive, disk)));
+            packed.push((above(&tree), Bounded::new(archive, allowance.clone())));
         }
         let user = description.user;
         in_background(move || {
@@ -172,10 +174,12 @@ impl Shared {
 
     async fn write_trees(&self, live: &Live, file: File) -> Result<()> {
         let description = &live.description;
-        let (user, disk) = (description.user, description.limits.disk.bytes());
+        let (user, trees) = (description.user, description.trees());
+        let allowance = Allowance::of_places(&description.limits, trees.len());
         let mut output = Builder::new(file);
-        for tree in description.trees() {
-            let archive = Bounded::to_disk(SyncIoBridge::new(live.connection.files().pack(&tree).await?), disk);
+        for tree in trees {
+            let archive = SyncIoBridge::new(live.connection.files().pack(&tree).await?);
+            let archive = Bounded::new(archive, allowance.clone());
             output = in_background(move || add_tree(output, &tree, archive, Some(user))).await?;
         }
         in_background(move || output.into_inner().map(drop)).await
@@ -247,7 +251,7 @@ async fn in_background<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> +
     let done = tokio::task::spawn_blocking(work).await;
     let done = done.map_err(|cause| Error::internal("the export of files ended unexpectedly").with_cause(cause))?;
     done.map_err(|cause| match cause.kind() {
-        io::ErrorKind::FileTooLarge => Error::limit_exceeded("the sandbox says that it holds more than it may"),
+        io::ErrorKind::FileTooLarge => too_large(&cause),
         _ => Error::unavailable("the files of the sandbox could not be written down").with_cause(cause),
     })
 }

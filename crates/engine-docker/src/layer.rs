@@ -20,15 +20,20 @@ const LARGEST_COMPARED: u64 = 32 << 20;
 /// The place that is everybody's, as archives name it.
 const EVERYBODYS: &str = "tmp";
 
-/// Entries of an image that are remembered until all of the sandbox has come.
+/// Entries of an image that are remembered until all of the sandbox has come, and how long their names may be together.
 const MOST_KNOWN: usize = 250_000;
+const MOST_NAMES: usize = 64 << 20;
 
 /// For the header and the padding of an entry.
 const ENTRY_BYTES: u64 = 512;
 
 /// What the image has, by path.
 #[derive(Debug, Default)]
-pub struct Known(BTreeMap<PathBuf, What>);
+pub struct Known {
+    entries: BTreeMap<PathBuf, What>,
+    /// How long their names are together.
+    names: usize,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
@@ -73,9 +78,6 @@ impl Known {
             if is_left(entry.header().entry_type()) {
                 continue;
             }
-            if self.0.len() == MOST_KNOWN {
-                return Err(io::Error::other("the image has too many files where the sandbox can write"));
-            }
             let path = parent.join(name(&entry)?);
             let ids = (entry.header().uid()?, entry.header().gid()?);
             let what = match what(&entry)? {
@@ -83,7 +85,15 @@ impl Known {
                 What::File { mode, bytes, .. } => What::File { mode, bytes, digest: digest(&mut entry)? },
                 other => other,
             };
-            self.0.insert(path, what);
+            self.names += path.as_os_str().len();
+            if let What::Link { target } = &what {
+                self.names += target.as_os_str().len();
+            }
+            if self.entries.len() == MOST_KNOWN || self.names > MOST_NAMES {
+                let why = "the image has too many files where the sandbox can write";
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+            }
+            self.entries.insert(path, what);
         }
         Ok(())
     }
@@ -95,8 +105,9 @@ pub struct LayerWriter<'a, W: Write> {
     known: &'a Known,
     user: User,
     tops: Tops,
-    /// What the sandbox has, and whether it is a directory.
-    seen: BTreeMap<PathBuf, bool>,
+    /// What the sandbox has of what the image has, and whether it is a directory. The rest is not remembered: a sandbox can
+    /// have more of it, with longer names, than a server has memory.
+    seen: BTreeMap<&'a Path, bool>,
     summary: Summary,
 }
 
@@ -129,8 +140,11 @@ impl<'a, W: Write> LayerWriter<'a, W> {
                 self.summary.left_out += 1;
                 continue;
             }
-            self.seen.insert(path.clone(), matches!(what, What::Directory { .. }));
-            let before = self.known.0.get(&path);
+            let known = self.known;
+            let before = known.entries.get_key_value(&path).map(|(name, before)| {
+                self.seen.insert(name, matches!(what, What::Directory { .. }));
+                before
+            });
             let is_top = std::mem::take(&mut top);
             let stays = match self.tops {
                 Tops::Kept => matches!(before, Some(What::Directory { .. })),
@@ -202,11 +216,12 @@ impl<'a, W: Write> LayerWriter<'a, W> {
 
     /// Mark what the sandbox no longer has, and end the archive.
     pub fn finish(mut self) -> io::Result<(W, Summary)> {
-        let gone: Vec<&PathBuf> = self.known.0.keys().filter(|path| !self.seen.contains_key(*path)).collect();
+        let gone: Vec<&PathBuf> =
+            self.known.entries.keys().filter(|path| !self.seen.contains_key(path.as_path())).collect();
         for path in &gone {
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { continue };
             // With a directory goes all that is in it, also when something else has come in its place.
-            if self.known.0.contains_key(parent) && self.seen.get(parent) != Some(&true) {
+            if self.known.entries.contains_key(parent) && self.seen.get(parent) != Some(&true) {
                 continue;
             }
             let mut mark = std::ffi::OsString::from(WHITEOUT);
@@ -293,6 +308,28 @@ mod tests {
         let mut archive = Archive::new(bytes.as_slice());
         let names = archive.entries().unwrap().map(|entry| entry.unwrap().path().unwrap().display().to_string());
         (names.collect(), summary)
+    }
+
+    #[test]
+    fn what_is_remembered_does_not_grow_with_the_sandbox() {
+        let mut known = Known::default();
+        known.read(Path::new(""), tree(&[("w", None), ("w/a", Some("1"))]).as_slice(), None).unwrap();
+        let mut layer = LayerWriter::new(io::sink(), &known, User::SANDBOX);
+        let names: Vec<String> = (0..100).map(|number| format!("w/{number}")).collect();
+        let new = names.iter().map(|name| (name.as_str(), Some("2")));
+        let entries: Vec<_> = [("w", None), ("w/a", Some("1"))].into_iter().chain(new).collect();
+        layer.add(Path::new(""), tree(&entries).as_slice()).unwrap();
+        assert_eq!(layer.seen.len(), 2);
+        assert_eq!(layer.summary.bytes, 100 * (ENTRY_BYTES + 1));
+    }
+
+    #[test]
+    fn names_of_an_image_are_bounded() {
+        let long = format!("w/{}", "x".repeat(200));
+        let archive = tree(&[("w", None), (&long, Some("1"))]);
+        let mut known = Known { names: MOST_NAMES - 100, ..Known::default() };
+        let error = known.read(Path::new(""), archive.as_slice(), None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
     }
 
     #[test]

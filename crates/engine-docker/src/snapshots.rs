@@ -18,7 +18,7 @@ use sandbox::{
 use tokio::io::{AsyncRead, AsyncWriteExt};
 use tokio_util::io::SyncIoBridge;
 
-use crate::bounded::Bounded;
+use crate::bounded::{Allowance, Bounded};
 use crate::carrier::Carrier;
 use crate::engine::{DockerEngine, Shared};
 use crate::image::{self, TREES, WORK_DIRECTORY};
@@ -33,8 +33,7 @@ const BYTES: &str = "org.sandpen.saved.bytes";
 const LEFT_OUT: &str = "org.sandpen.saved.left-out";
 const SAVED_AT: &str = "org.sandpen.saved.at";
 
-/// Entries of a sandbox that are put over its image: each is remembered until the last has come. With 200,000 small files, new
-/// to the image, the server was measured at 67 MB, of which it had 20 before.
+/// Entries of a sandbox that are put over its image: each is listed before.
 const MOST_ENTRIES: usize = 250_000;
 
 /// Between the sandbox and the daemon.
@@ -127,9 +126,11 @@ impl Shared {
         let known = self.known_trees(carrier, description, None).await?;
         let (ours, theirs) = tokio::io::duplex(BUFFER);
         let mut packed = Vec::new();
-        for tree in description.trees() {
+        let trees = description.trees();
+        let allowance = Allowance::of_places(&description.limits, trees.len());
+        for tree in trees {
             let archive = SyncIoBridge::new(files.pack(&tree).await?);
-            packed.push((parent(&tree), Bounded::to_disk(archive, description.limits.disk.bytes())));
+            packed.push((parent(&tree), Bounded::new(archive, allowance.clone())));
         }
         let user = description.user;
         let output = SyncIoBridge::new(ours);
@@ -275,12 +276,16 @@ fn parent(tree: &GuestPath) -> PathBuf {
 async fn in_background<T: Send + 'static>(work: impl FnOnce() -> std::io::Result<T> + Send + 'static) -> Result<T> {
     let ended = |cause: String| Error::unavailable("the files of the sandbox could not be saved").with_cause(cause);
     match tokio::task::spawn_blocking(work).await {
-        Ok(Err(cause)) if cause.kind() == std::io::ErrorKind::FileTooLarge => {
-            Err(Error::limit_exceeded("the sandbox says that it holds more than it may"))
-        }
+        Ok(Err(cause)) if cause.kind() == std::io::ErrorKind::FileTooLarge => Err(too_large(&cause)),
         Ok(done) => done.map_err(|cause| ended(cause.to_string())),
         Err(cause) => Err(ended(cause.to_string())),
     }
+}
+
+/// More than what holds it may have, or than we can remember.
+pub(crate) fn too_large(cause: &std::io::Error) -> Error {
+    let otherwise = || "the sandbox says that it holds more than it may".to_owned();
+    Error::limit_exceeded(cause.get_ref().map_or_else(otherwise, ToString::to_string))
 }
 
 fn labels(description: &Description, summary: Summary) -> HashMap<String, String> {
