@@ -32,6 +32,8 @@ const BUFFER: usize = 256 << 10;
 const MAKER: &str = "maker";
 /// Whose quota they count to.
 const OWNER: &str = "owner";
+/// How what is not whole yet is called.
+const DRAFT: &str = "draft-";
 /// The highest number that was given: none is given twice.
 const HIGHEST: &str = "highest";
 
@@ -74,6 +76,7 @@ impl Shared {
         let _frozen = frozen(live).await?;
         let shelf = self.shelf(live.id());
         shelf.prepare(self.config.instance.as_str(), &live.description.owner)?;
+        shelf.drop_drafts();
         let taken = shelf.numbers()?;
         let trees = live.description.trees();
         let held = taken.iter().map(|number| shelf.bytes(*number)).sum::<u64>();
@@ -253,7 +256,17 @@ impl Shelf {
     }
 
     fn draft(&self) -> Result<Draft> {
-        Ok(Draft(self.directory.join(format!("draft-{}", random::text(8)?))))
+        Ok(Draft(self.directory.join(format!("{DRAFT}{}", random::text(8)?))))
+    }
+
+    /// Those of processes that were killed while they wrote. To be called while the sandbox is frozen, when nobody else writes
+    /// one.
+    fn drop_drafts(&self) {
+        for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
+            if entry.file_name().to_str().is_some_and(|name| name.starts_with(DRAFT)) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     fn highest(&self) -> Result<u32> {
@@ -349,5 +362,21 @@ mod tests {
         assert_eq!(bytes_of(place.path(), &ada), 123 + 2 * 3);
         assert_eq!(bytes_of(place.path(), &bob), 7000 + 3);
         assert_eq!(bytes_of(&place.path().join("none"), &ada), 0);
+    }
+
+    #[test]
+    fn what_was_half_written_is_removed_and_the_rest_is_not() {
+        let place = tempfile::tempdir().unwrap();
+        let shelf = Shelf { directory: place.path().join("one") };
+        shelf.prepare("in-23456789abcdefgh", &Owner::local()).unwrap();
+        let left = shelf.draft().unwrap();
+        fs::write(&left.0, "half").unwrap();
+        std::mem::forget(left);
+        fs::write(shelf.path(1), "whole").unwrap();
+        shelf.drop_drafts();
+        let mut names: Vec<_> =
+            fs::read_dir(&shelf.directory).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["1", MAKER, OWNER]);
     }
 }

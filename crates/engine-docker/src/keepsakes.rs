@@ -3,12 +3,16 @@
 //! It is kept where nobody else reads, and not in the labels of a container: those are shown to whoever looks, are told by
 //! the daemon with everything that happens, and pass on to images.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use sandbox::{Environment, Error, Result, SandboxId};
 use serde::{Deserialize, Serialize};
+
+/// How the name of one ends that is not whole yet.
+const DRAFT: &str = ".new";
 
 #[derive(Debug)]
 pub struct Keepsakes {
@@ -48,7 +52,7 @@ impl Keepsakes {
         };
         let variables = keepsake.environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
         let written = Written { environment: variables.collect(), gateway: keepsake.gateway.clone() };
-        let draft = self.directory.join(format!("{id}.new"));
+        let draft = self.draft(id);
         let write = || -> io::Result<()> {
             let mut file = private(&draft)?;
             file.write_all(&serde_json::to_vec(&written)?)?;
@@ -76,11 +80,19 @@ impl Keepsakes {
     pub fn forget(&self, id: &SandboxId) {
         // Those that end with their maker have none. One that stays is forgotten at the next look around.
         let _ = fs::remove_file(self.path(id));
+        let _ = fs::remove_file(self.draft(id));
     }
 
+    /// With those that were being written when their process was killed: they hold the same.
     pub fn all(&self) -> Vec<SandboxId> {
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+        let id = |name: &str| name.strip_suffix(DRAFT).unwrap_or(name).parse::<SandboxId>().ok();
+        let ids: BTreeSet<SandboxId> = entries.filter_map(|entry| id(entry.file_name().to_str()?)).collect();
+        ids.into_iter().collect()
+    }
+
+    fn draft(&self, id: &SandboxId) -> PathBuf {
+        self.directory.join(format!("{id}{DRAFT}"))
     }
 
     fn path(&self, id: &SandboxId) -> PathBuf {
@@ -117,6 +129,22 @@ mod tests {
         keepsakes.forget(&id);
         keepsakes.forget(&other);
         assert_eq!(keepsakes.all(), []);
+    }
+
+    #[test]
+    fn one_that_was_half_written_is_found_and_forgotten() {
+        let place = tempfile::tempdir().unwrap();
+        let keepsakes = Keepsakes::prepare(place.path()).unwrap();
+        let (id, other) = (SandboxId::random().unwrap(), SandboxId::random().unwrap());
+        fs::write(keepsakes.draft(&id), "{\"gateway\":\"a private ke").unwrap();
+        assert_eq!(keepsakes.read(&id).unwrap(), None);
+        assert_eq!(keepsakes.all(), std::slice::from_ref(&id));
+        keepsakes.write(&other, &Keepsake::default()).unwrap();
+        fs::write(keepsakes.draft(&other), "").unwrap();
+        assert_eq!(keepsakes.all().len(), 2, "each once");
+        keepsakes.forget(&id);
+        keepsakes.forget(&other);
+        assert_eq!(fs::read_dir(&keepsakes.directory).unwrap().count(), 0);
     }
 
     #[test]
