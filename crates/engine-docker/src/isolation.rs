@@ -72,6 +72,9 @@ pub fn report(
     IsolationReport { tier: kernel.tier(), layers: layers.collect(), limits: description.limits }
 }
 
+/// How runtimes are called that a daemon need not have been told of: containerd finds their programs by these names.
+pub const SHIM: &str = "io.containerd.";
+
 /// Which kernel programs speak to: what a daemon's options mean depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
@@ -88,10 +91,15 @@ pub enum Kernel {
 impl Kernel {
     pub fn of(runtime: Option<&str>, facts: &DaemonFacts) -> Self {
         let runtime = runtime.or(facts.default_runtime.as_deref()).unwrap_or_default();
-        match runtime.rsplit('/').next().unwrap_or_default() {
-            "runc" | "crun" | "youki" | "io.containerd.runc.v2" | "" => Self::Hosts,
+        let name = runtime.rsplit('/').next().unwrap_or_default();
+        // As containerd names what it starts: io.containerd.NAME.VERSION.
+        let shim = name.strip_prefix(SHIM).map(|rest| rest.rsplit_once('.').map_or(rest, |(name, _)| name));
+        match shim.unwrap_or(name) {
+            "runc" | "crun" | "youki" => Self::Hosts,
+            // Said by nobody.
+            "" if runtime.is_empty() => Self::Hosts,
             name if name.starts_with("runsc") => Self::Gvisor,
-            name if name.starts_with("kata") || name.starts_with("io.containerd.kata") => Self::Virtual,
+            name if name.starts_with("kata") => Self::Virtual,
             _ => Self::Unknown,
         }
     }
@@ -243,6 +251,20 @@ mod tests {
         assert!(check(Flavour::Docker, &poor, None, &BTreeSet::from([Layer::MemoryLimit])).is_ok());
         let blind = DaemonFacts { seccomp: false, ..whole() };
         assert!(check(Flavour::Podman, &blind, None, &BTreeSet::from([Layer::MemoryLimit])).is_err());
+    }
+
+    #[test]
+    fn runtimes_are_known_by_their_names_and_by_those_of_their_shims() {
+        for (kernel, names) in [
+            (Kernel::Hosts, &["runc", "/usr/bin/crun", "io.containerd.runc.v2", "io.containerd.crun.v1"][..]),
+            (Kernel::Gvisor, &["runsc", "runsc-kvm", "io.containerd.runsc.v1"]),
+            (Kernel::Virtual, &["kata", "kata-qemu", "io.containerd.kata.v2", "io.containerd.kata-qemu.v2"]),
+            (Kernel::Unknown, &["other", "io.containerd.wasmtime.v1", "io.containerd.", "io.containerd.v2"]),
+        ] {
+            for name in names {
+                assert_eq!(Kernel::of(Some(name), &DaemonFacts::default()), kernel, "{name}");
+            }
+        }
     }
 
     #[test]
