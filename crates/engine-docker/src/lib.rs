@@ -62,6 +62,7 @@ mod recovery;
 mod reference;
 mod runners;
 mod seen;
+mod shelf;
 mod snapshots;
 mod stopped;
 mod translate;
