@@ -10,6 +10,7 @@ use agent::Frozen;
 use async_trait::async_trait;
 use sandbox::{Changes, Checkpoint, Checkpoints, Error, GuestPath, Owner, Result, SandboxId};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::sync::RwLockReadGuard;
 use tokio_util::io::SyncIoBridge;
 
 use crate::bounded::{Allowance, Bounded};
@@ -58,6 +59,7 @@ impl Checkpoints for DockerEngine {
 impl Shared {
     async fn checkpoint(&self, live: &Arc<Live>) -> Result<Checkpoint> {
         let _alone = live.turn.write().await;
+        self.check_whole(live)?;
         let _frozen = frozen(live).await?;
         let shelf = self.shelf(live.id());
         shelf.prepare(self.config.instance.as_str(), &live.description.owner)?;
@@ -84,7 +86,7 @@ impl Shared {
     }
 
     async fn changes(&self, live: &Arc<Live>, since: Option<Checkpoint>, most: usize) -> Result<Changes> {
-        let _inside = live.turn.read().await;
+        let _inside = self.inside(live).await?;
         let shelf = self.shelf(live.id());
         let trees = live.description.trees();
         let before = match since {
@@ -110,12 +112,14 @@ impl Shared {
         let kept = shelf.find(to)?;
         let _frozen = frozen(live).await?;
         let mut kept = tokio::fs::File::open(&kept).await.map_err(unusable)?;
+        shelf.begin_restoring()?;
         let mut place = live.connection.own_files().replace_trees(&live.description.trees()).await?;
         let copied = tokio::io::copy(&mut kept, &mut place).await;
         let ended = place.shutdown().await;
         // Whoever unpacks says best what was wrong; a stream can only say that it broke.
         place.commit().await?;
         copied.map(drop).and(ended).map_err(unusable)?;
+        shelf.end_restoring()?;
         shelf.numbers()?.into_iter().filter(|number| *number > to.0).try_for_each(|number| shelf.remove(number))
     }
 
@@ -135,6 +139,22 @@ impl Shared {
         }
         carrier.end().await?;
         Ok(known)
+    }
+
+    /// A turn in a sandbox whose files are what they should be.
+    pub(crate) async fn inside<'live>(&self, live: &'live Live) -> Result<RwLockReadGuard<'live, ()>> {
+        let turn = live.turn.read().await;
+        self.check_whole(live)?;
+        Ok(turn)
+    }
+
+    /// To be asked by whoever has a turn: who restores has it alone, and is waited for.
+    fn check_whole(&self, live: &Live) -> Result<()> {
+        if !self.shelf(live.id()).is_restoring()? {
+            return Ok(());
+        }
+        let message = format!("sandbox {} was cut off while it went back to a checkpoint, and lacks files", live.id());
+        Err(Error::wrong_state(message).with_hint("go back to a checkpoint again, or stop the sandbox"))
     }
 
     fn shelf(&self, id: &SandboxId) -> Shelf {

@@ -406,7 +406,7 @@ impl Engine for DockerEngine {
         let request = live.completed(request)?;
         let opened = self.shared.door(&live).await;
         let mark = self.shared.settled(&live, opened).await?.map(Door::mark);
-        let inside = live.turn.read().await;
+        let inside = self.shared.inside(&live).await?;
         let started = live.connection.start(&request).await;
         drop(inside);
         let process = self.shared.settled(&live, started).await?;

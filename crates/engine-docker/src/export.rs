@@ -65,7 +65,9 @@ impl ExportSource {
 
 impl DockerEngine {
     pub async fn export_source(&self, id: &SandboxId) -> Result<ExportSource> {
-        Ok(ExportSource { live: self.shared.live(id).await? })
+        let live = self.shared.live(id).await?;
+        drop(self.shared.inside(&live).await?);
+        Ok(ExportSource { live })
     }
 
     /// The image that a sandbox was made from, under this name if that is one of its names; or else one that it was made from

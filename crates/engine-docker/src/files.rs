@@ -29,63 +29,63 @@ impl DockerFiles {
 impl Files for DockerFiles {
     async fn stat(&self, path: &GuestPath) -> Result<FileStat> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.stat(path).await;
         self.shared.settled(&live, done).await
     }
 
     async fn list(&self, path: &GuestPath, options: ListOptions) -> Result<Listing> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.list(path, options).await;
         self.shared.settled(&live, done).await
     }
 
     async fn read(&self, path: &GuestPath, range: ByteRange) -> Result<ReadFile> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.read(path, range).await;
         self.shared.settled(&live, done).await
     }
 
     async fn write(&self, path: &GuestPath, options: WriteOptions) -> Result<Box<dyn WriteFile>> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.write(path, options).await;
         self.shared.settled(&live, done).await
     }
 
     async fn make_directory(&self, path: &GuestPath) -> Result<()> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.make_directory(path).await;
         self.shared.settled(&live, done).await
     }
 
     async fn remove(&self, path: &GuestPath) -> Result<()> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.remove(path).await;
         self.shared.settled(&live, done).await
     }
 
     async fn rename(&self, from: &GuestPath, to: &GuestPath) -> Result<()> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.rename(from, to).await;
         self.shared.settled(&live, done).await
     }
 
     async fn pack(&self, path: &GuestPath) -> Result<Box<dyn AsyncRead + Send + Unpin>> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.pack(path).await;
         self.shared.settled(&live, done).await
     }
 
     async fn unpack(&self, path: &GuestPath) -> Result<Box<dyn WriteFile>> {
         let (live, files) = self.of_live().await?;
-        let _inside = live.turn.read().await;
+        let _inside = self.shared.inside(&live).await?;
         let done = files.unpack(path).await;
         self.shared.settled(&live, done).await
     }

@@ -88,6 +88,7 @@ impl KeptTrees for DockerEngine {
         if let Some(found) = shared.kept_tree(name).await? {
             return Ok(found.tree);
         }
+        drop(shared.inside(&live).await?);
         let kept = shared.daemon.unless_hanging(shared.keep_tree(&live, path, name)).await;
         shared.settled(&live, kept).await
     }

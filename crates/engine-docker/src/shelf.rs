@@ -14,6 +14,8 @@ const MAKER: &str = "maker";
 const OWNER: &str = "owner";
 /// How what is not whole yet is called.
 const DRAFT: &str = "draft-";
+/// There while the files of the sandbox are neither those that it had nor those of a checkpoint.
+const RESTORING: &str = "restoring";
 /// The highest number that was given: none is given twice.
 const HIGHEST: &str = "highest";
 
@@ -114,6 +116,20 @@ impl Shelf {
 
     pub(crate) fn remove(&self, number: u32) -> Result<()> {
         fs::remove_file(self.path(number)).map_err(unusable)
+    }
+
+    /// To be called before the first file of the sandbox is touched. It stays there when we are killed, or give up.
+    pub(crate) fn begin_restoring(&self) -> Result<()> {
+        fs::write(self.directory.join(RESTORING), "").map_err(unusable)
+    }
+
+    /// To be called when the last file is in its place.
+    pub(crate) fn end_restoring(&self) -> Result<()> {
+        fs::remove_file(self.directory.join(RESTORING)).map_err(unusable)
+    }
+
+    pub(crate) fn is_restoring(&self) -> Result<bool> {
+        self.directory.join(RESTORING).try_exists().map_err(unusable)
     }
 
     pub(crate) fn clear(&self) {

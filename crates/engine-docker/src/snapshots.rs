@@ -44,6 +44,7 @@ impl Snapshots for DockerEngine {
     async fn save(&self, id: &SandboxId, name: &SavedName) -> Result<SavedImage> {
         let shared = &self.shared;
         let live = shared.live(id).await?;
+        drop(shared.inside(&live).await?);
         // Files come from the sandbox and go to the daemon: whichever of the two stalls, the reason is one.
         let saved = shared.daemon.unless_hanging(shared.save(&live, name)).await;
         shared.settled(&live, saved).await
@@ -74,6 +75,7 @@ impl Snapshots for DockerEngine {
 
     async fn fork(&self, id: &SandboxId, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         let source = self.shared.live(id).await?;
+        drop(self.shared.inside(&source).await?);
         let branched = self.shared.branch(source.clone(), new, spec).await;
         self.shared.settled(&source, branched).await
     }

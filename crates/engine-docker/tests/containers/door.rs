@@ -66,6 +66,10 @@ impl Door {
         self.state.send_replace(State::ClosesAt(words));
     }
 
+    pub fn close(&self) {
+        self.state.send_replace(State::Closed);
+    }
+
     pub fn reopen(&self) {
         assert_eq!(self.state.send_replace(State::Open), State::Closed, "nothing was asked for that closes it");
     }

@@ -12,6 +12,7 @@ pub const CASES: &[Case] = &[
     ("hangs::a_start_that_hangs_is_told_before_it_is_undone", |world| Box::pin(at_a_start(world))),
     ("hangs::a_container_that_is_made_late_is_removed", |world| Box::pin(made_late(world))),
     ("hangs::one_that_cannot_be_looked_at_hides_no_other", |world| Box::pin(broken(world))),
+    ("hangs::a_restore_that_is_cut_off_is_not_taken_for_whole", |world| Box::pin(in_a_restore(world))),
     ("hangs::many_who_ask_are_told_together", |world| Box::pin(with_many(world))),
     ("hangs::files_that_do_not_get_through_are_given_up", |world| Box::pin(with_files(world))),
 ];
@@ -93,6 +94,47 @@ async fn broken(world: World) {
     assert!(!world.volumes().await.contains(&format!("sandpen-kept-{third}")));
     engine.destroy(&one).await.unwrap();
     engine.destroy(&other).await.unwrap();
+}
+
+async fn in_a_restore(world: World) {
+    let door = Door::open(&world);
+    let engine = door.engine(&world).await;
+    let id = make(&engine, &SandboxSpec { persistence: Persistence::Persistent, ..spec() }).await;
+    says(&engine, &id, "head -c 150000000 /dev/urandom > large; echo small > ~/small").await;
+    let look = "cat ~/small; sha256sum large";
+    let before = says(&engine, &id, look).await;
+    let first = engine.checkpoint(&id).await.unwrap();
+    says(&engine, &id, "rm large; echo other > ~/small").await;
+    let mark = world.kept().join("checkpoints").join(id.as_str()).join("restoring");
+    let started = Instant::now();
+    let begun = async {
+        while !mark.exists() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        door.close();
+    };
+    let (restored, ()) = tokio::join!(engine.restore(&id, first), begun);
+    is_unavailable(&restored.unwrap_err(), started);
+    door.reopen();
+    // Another process must not take it for whole either.
+    drop(engine);
+    let engine = door.engine(&world).await;
+    let command = sandbox::ExecRequest::shell("true", Duration::from_secs(5)).unwrap();
+    let path = "/home/sandbox/small".parse().unwrap();
+    for refused in [
+        engine.start(&id, &command).await.map(drop),
+        engine.files(&id).stat(&path).await.map(drop),
+        engine.checkpoint(&id).await.map(drop),
+        engine.changes(&id, Some(first), 10).await.map(drop),
+        engine.save(&id, &"half".parse().unwrap()).await.map(drop),
+    ] {
+        let error = refused.expect_err("it has half of its files");
+        assert_eq!(error.kind(), ErrorKind::WrongState, "{error:?}");
+        assert!(error.message().contains("lacks files"), "{error:?}");
+    }
+    eventually("it goes back", async || engine.restore(&id, first).await.is_ok()).await;
+    assert_eq!(says(&engine, &id, look).await, before);
+    engine.destroy(&id).await.unwrap();
 }
 
 async fn with_many(world: World) {
