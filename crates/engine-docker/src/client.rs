@@ -34,6 +34,7 @@ mod plain;
 mod podman_host;
 mod pulse;
 mod refusals;
+mod same;
 mod volumes;
 
 pub(crate) use volumes::Removal;
@@ -41,6 +42,7 @@ pub(crate) use volumes::Removal;
 pub(crate) use images::{BETWEEN_LOOKS, LOOKS, credentials};
 use refusals::reason;
 pub(crate) use refusals::shortened;
+use same::Heard;
 
 /// How long a daemon may take to answer a question. Half a minute is promised, and something is done around it.
 const PATIENCE: Duration = Duration::from_secs(25);
@@ -60,6 +62,7 @@ pub struct Daemon {
     identity: String,
     endpoint: Endpoint,
     names: Names,
+    heard: Heard,
 }
 
 /// What a daemon says of itself.
@@ -140,9 +143,10 @@ impl Daemon {
             Flavour::Docker => said,
             Flavour::Podman => podman_host::completed(said, host.as_ref()),
         };
+        let (names, heard) = (Names::default(), Heard::now());
         let identity = identity::identity(&candidate.endpoint, &info);
         let endpoint = candidate.endpoint.clone();
-        Ok(Self { flavour, docker, facts: std::sync::Arc::new(facts), identity, endpoint, names: Names::default() })
+        Ok(Self { flavour, docker, facts: std::sync::Arc::new(facts), identity, endpoint, names, heard })
     }
 
     pub fn flavour(&self) -> Flavour {
@@ -334,6 +338,7 @@ impl Daemon {
         let title = self.flavour.title();
         let failure_status = failure.status().unwrap_or_default();
         let Failure::Client(error) = failure else {
+            self.heard.doubt();
             let message = format!("the {title} daemon did not answer within {} s", PATIENCE.as_secs());
             return Error::unavailable(message).with_hint("look at the daemon's log");
         };
@@ -352,9 +357,12 @@ impl Daemon {
             ClientError::DockerStreamError { .. } | ClientError::JsonDataError { .. } => {
                 Error::internal(format!("the {title} daemon could not {doing}")).with_cause(reason(&error))
             }
-            _ => Error::unavailable(format!("the {title} daemon does not answer"))
-                .with_hint(connect::how_to_start(self.flavour))
-                .with_cause(reason(&error)),
+            _ => {
+                self.heard.doubt();
+                Error::unavailable(format!("the {title} daemon does not answer"))
+                    .with_hint(connect::how_to_start(self.flavour))
+                    .with_cause(reason(&error))
+            }
         }
     }
 }

@@ -246,6 +246,7 @@ impl Shared {
         image: &Facts,
         abandoned: &CancellationToken,
     ) -> Result<(Live, Vec<GuestPath>)> {
+        self.daemon.check_same(Duration::MAX).await?;
         // Until it runs. One that was not started and that nobody holds is removed by whoever looks around.
         let _held = self.daemon.names().hold(&record::container_name(&description.id));
         let made = match self.build(description, image, abandoned).await {

@@ -34,6 +34,7 @@ use crate::places::{InstanceLock, Places};
 use crate::pool::Pool;
 use crate::pull::PullProgress;
 use crate::record::{self, Description, Maker};
+use crate::recovery::SURE;
 use crate::reference::Reference;
 use crate::stopped::Condition;
 use crate::{ContainerUser, Fetch, Flavour, Logins, PullWatcher, Wish, isolation, reach};
@@ -288,7 +289,10 @@ impl Shared {
             Persistence::Ephemeral => Condition::Ended,
             Persistence::Persistent => match self.daemon.inspect(&live.container).await? {
                 Some(found) => Condition::of(&found, &live.description),
-                None => Condition::Ended,
+                None => {
+                    self.daemon.check_same(Duration::ZERO).await?;
+                    Condition::Ended
+                }
             },
         };
         match condition {
@@ -320,6 +324,7 @@ impl Shared {
 
     /// End whatever container has this id, and hear when the daemon has removed it.
     async fn end(&self, id: &SandboxId) -> Result<()> {
+        self.daemon.check_same(SURE).await?;
         let known = self.sandboxes().get(id).cloned();
         if let Some(live) = known {
             self.end_live(&live).await?;

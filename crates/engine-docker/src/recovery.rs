@@ -20,6 +20,9 @@ use crate::{carrier, record};
 /// A daemon may take long to say that it does not remove one, and the others are not to wait for that.
 const AT_ONCE: usize = 8;
 
+/// How long a daemon is taken for the one that it said it is, by those who remove what it does not know.
+pub(crate) const SURE: Duration = Duration::from_secs(60);
+
 /// Nothing takes this long from a container's making to its start, or to the end of one that is never started.
 const FORSAKEN: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -45,6 +48,7 @@ impl Shared {
     /// Persistent sandboxes of this installation, after what dead processes left behind was removed.
     pub async fn look_around(&self) -> Result<Vec<EngineSandbox>> {
         let installation = &self.places.installation;
+        self.daemon.check_same(SURE).await?;
         // Before the containers: each is written when its container is there.
         let keepsakes = self.places.keepsakes.all();
         let sandboxes = self.daemon.list("label", record::INSTALLATION).await?;

@@ -15,6 +15,10 @@ use crate::world::World;
 const REFUSAL: &[u8] = b"HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\n\
     Content-Length: 20\r\n\r\n{\"message\":\"broken\"}";
 
+/// What a daemon says of itself that is not the one behind the door.
+const ANOTHER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 91\r\n\r\n\
+    {\"ID\":\"ANOTHER\",\"DockerRootDir\":\"/elsewhere\",\"IndexServerAddress\":\"https://index.invalid/\"}";
+
 /// For the daemon to do what came late, before it hears that nobody waits for it.
 const MEANWHILE: Duration = Duration::from_secs(5);
 
@@ -33,6 +37,10 @@ enum State {
     Closed,
     /// Open to all but this, which waits here.
     HoldsBack(&'static str),
+    /// Open to all but this, where it is as if the daemon were gone.
+    Loses(&'static str),
+    /// Open, and somebody else says who the daemon is.
+    Poses,
     /// Open to all but these, which the daemon never hears of.
     Refuses(Vec<String>),
 }
@@ -82,6 +90,14 @@ impl Door {
         self.state.send_replace(State::Refuses(words));
     }
 
+    pub fn lose(&self, words: &'static str) {
+        self.state.send_replace(State::Loses(words));
+    }
+
+    pub fn pose(&self) {
+        self.state.send_replace(State::Poses);
+    }
+
     pub fn let_through(&self) {
         self.state.send_replace(State::Open);
     }
@@ -117,13 +133,29 @@ async fn pass_in(
                 }
                 continue;
             }
+            State::Poses if line.contains("/info ") => {
+                if back.lock().await.write_all(ANOTHER).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            State::Loses(words) if line.contains(words) => {
+                let _ = back.lock().await.shutdown().await;
+                return;
+            }
             State::HoldsBack(words) if line.contains(words) => {
                 was_held_back = true;
                 if told.wait_for(|state| !matches!(state, State::HoldsBack(_))).await.is_err() {
                     return;
                 }
             }
-            State::Open | State::ClosesAt(_) | State::Closed | State::HoldsBack(_) | State::Refuses(_) => {}
+            State::Open
+            | State::ClosesAt(_)
+            | State::Closed
+            | State::HoldsBack(_)
+            | State::Loses(_)
+            | State::Poses
+            | State::Refuses(_) => {}
         }
         // What it gives must not be held while something is written.
         let is_open = told.wait_for(|state| *state != State::Closed).await.is_ok();

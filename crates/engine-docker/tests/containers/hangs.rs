@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     ("hangs::a_container_that_is_made_late_is_removed", |world| Box::pin(made_late(world))),
     ("hangs::one_that_cannot_be_looked_at_hides_no_other", |world| Box::pin(broken(world))),
     ("hangs::a_restore_that_is_cut_off_is_not_taken_for_whole", |world| Box::pin(in_a_restore(world))),
+    ("hangs::what_another_daemon_does_not_know_is_not_gone", |world| Box::pin(replaced(world))),
     ("hangs::many_who_ask_are_told_together", |world| Box::pin(with_many(world))),
     ("hangs::files_that_do_not_get_through_are_given_up", |world| Box::pin(with_files(world))),
 ];
@@ -135,6 +136,37 @@ async fn in_a_restore(world: World) {
     eventually("it goes back", async || engine.restore(&id, first).await.is_ok()).await;
     assert_eq!(says(&engine, &id, look).await, before);
     engine.destroy(&id).await.unwrap();
+}
+
+async fn replaced(world: World) {
+    let door = Door::open(&world);
+    let engine = door.engine(&world).await;
+    let id = make(&engine, &SandboxSpec { persistence: Persistence::Persistent, ..spec() }).await;
+    says(&engine, &id, "echo 1 > file").await;
+    engine.checkpoint(&id).await.unwrap();
+    door.lose("/containers/json");
+    is_unavailable(&engine.list().await.unwrap_err(), Instant::now());
+    door.pose();
+    world.remove(&format!("sandpen-{id}")).await;
+    let other = SandboxId::random().unwrap();
+    for refused in [
+        engine.list().await.map(drop),
+        engine.create(&other, &spec()).await.map(drop),
+        engine.usage(&id).await.map(drop),
+        engine.destroy(&id).await,
+    ] {
+        let error = refused.expect_err("it is another daemon");
+        assert!(error.message().contains("another"), "{error:?}");
+    }
+    assert!(world.containers(&format!("sandpen-{other}")).await.is_empty());
+    let kept = [world.kept().join("keepsakes").join(id.as_str()), world.kept().join("checkpoints").join(id.as_str())];
+    assert!(kept.iter().all(|path| path.exists()), "what the first one has is lost");
+    door.let_through();
+    eventually("it is gone on its own daemon", async || {
+        engine.list().await.unwrap();
+        kept.iter().all(|path| !path.exists())
+    })
+    .await;
 }
 
 async fn with_many(world: World) {
