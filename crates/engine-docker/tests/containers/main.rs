@@ -10,6 +10,7 @@ mod door;
 mod given;
 mod hangs;
 mod images;
+mod large;
 mod network;
 mod odd;
 mod outside;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         given::CASES,
         hangs::CASES,
         images::CASES,
+        large::CASES,
         network::REFUSALS,
         odd::CASES,
         outside::CASES,
