@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use egress::Pass;
 use sandbox::{
@@ -177,7 +177,7 @@ impl Shared {
         let (shared, image) = (Arc::downgrade(self), image.clone());
         let mut spec = SandboxSpec { owner: Owner::local(), ..spec.clone() };
         // Given to a spare when it becomes somebody's.
-        (spec.environment, spec.secrets, spec.private_hosts) = Default::default();
+        (spec.environment, spec.secrets, spec.private_hosts, spec.lifetime.total) = Default::default();
         if !spec.network.is_none() {
             // Which one is said by whoever serves it, and nobody does yet.
             spec.network = Network::Internet;
@@ -381,12 +381,19 @@ pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts, pass: 
         image: image.id.clone(),
         attachments: Vec::new(),
         idle: spec.lifetime.idle,
+        deadline: spec.lifetime.total.and_then(deadline_after),
         network: spec.network.clone(),
         secrets: spec.secrets.clone(),
         private_hosts: spec.private_hosts.clone(),
         token: random::text(32)?,
         agent: agent::PROGRAM_HASH.to_owned(),
     })
+}
+
+/// In seconds since 1970.
+fn deadline_after(total: Duration) -> Option<u64> {
+    let end = SystemTime::now().checked_add(total)?;
+    end.duration_since(SystemTime::UNIX_EPOCH).ok().map(|end| end.as_secs())
 }
 
 fn works_in(spec: &SandboxSpec, image: &Facts) -> GuestPath {

@@ -17,6 +17,9 @@ pub const ID: &str = "org.sandpen.id";
 pub const OWNER: &str = "org.sandpen.owner";
 pub const NAME: &str = "org.sandpen.name";
 pub const PERSISTENCE: &str = "org.sandpen.persistence";
+/// When it is to end at the latest, in seconds since 1970, for whoever looks at the daemon's containers. As it was made: who
+/// may use it can be given more time, and labels stay.
+pub const DEADLINE: &str = "org.sandpen.deadline";
 pub const TOKEN: &str = "org.sandpen.token";
 pub const AGENT: &str = "org.sandpen.agent";
 const RECORD: &str = "org.sandpen.record";
@@ -44,6 +47,8 @@ pub struct Description {
     /// Kept trees that it sees.
     pub attachments: Vec<Attached>,
     pub idle: Duration,
+    /// In seconds since 1970.
+    pub deadline: Option<u64>,
     pub network: Network,
     pub secrets: BTreeSet<SecretName>,
     /// Not in the labels: only sandboxes have any that end with their maker.
@@ -143,6 +148,7 @@ pub fn labels(maker: Maker<'_>, description: &Description) -> HashMap<String, St
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
     let name = description.name.as_ref().map_or("", SandboxName::as_str);
+    let deadline = description.deadline.map(|seconds| seconds.to_string()).unwrap_or_default();
     [
         (INSTALLATION, maker.installation),
         (INSTANCE, maker.instance),
@@ -150,6 +156,7 @@ pub fn labels(maker: Maker<'_>, description: &Description) -> HashMap<String, St
         (OWNER, description.owner.as_str()),
         (NAME, name),
         (PERSISTENCE, word(description.persistence)),
+        (DEADLINE, &deadline),
         (TOKEN, &description.token),
         (AGENT, &description.agent),
         (RECORD, &record),
@@ -193,6 +200,7 @@ pub fn read(labels: &HashMap<String, String>) -> Option<Description> {
         image: record.image,
         attachments: record.attachments,
         idle: Duration::from_millis(record.idle_milliseconds),
+        deadline: label(DEADLINE).and_then(|seconds| seconds.parse().ok()),
         network,
         secrets,
         private_hosts: Vec::new(),
@@ -249,6 +257,7 @@ pub(crate) mod tests {
             image: "sha256:00".to_owned(),
             attachments: Vec::new(),
             idle: Duration::from_secs(600),
+            deadline: Some(2_000_000_000),
             network: Network::None,
             secrets: BTreeSet::new(),
             private_hosts: Vec::new(),
@@ -263,7 +272,7 @@ pub(crate) mod tests {
     fn what_was_written_is_read() {
         let mut wanted = description();
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
-        (wanted.name, wanted.persistence) = (None, Persistence::Ephemeral);
+        (wanted.name, wanted.persistence, wanted.deadline) = (None, Persistence::Ephemeral, None);
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
         wanted.network = "api.example.com,192.0.2.1:*".parse().unwrap();
         wanted.secrets = ["SOME_TOKEN".parse().unwrap()].into();
