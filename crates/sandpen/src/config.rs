@@ -168,12 +168,16 @@ impl Config {
 
     /// For a server, which may speak for an older one: the profile's own settings before everybody's.
     pub fn serving(self) -> Result<Self> {
+        self.serving_with(variable)
+    }
+
+    fn serving_with(self, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let Some(profile) = self.server.profile else { return Ok(self) };
-        let variables = profiles::variables(profile, variable)?;
-        let mut config = self.read_with([profiles::wishes(profile), profiles::grants(profile)], Some(variables))?;
+        let first = [profiles::wishes(profile), profiles::grants(profile), profiles::variables(profile, &lookup)?];
+        let mut config = self.read_with(first, Some(profiles::over_the_file(profile, &lookup)?))?;
         profiles::ease(profile, &mut config.sandbox);
         if profile == ProfileName::CodeRunner {
-            config.code_runner = CodeRunnerConfig::read(variable)?;
+            config.code_runner = CodeRunnerConfig::read(lookup)?;
         }
         Ok(config)
     }
@@ -196,11 +200,11 @@ impl Config {
         self.places.iter().any(|written| !matches!(written.origin, Origin::Profile(_)) && has(written))
     }
 
-    /// All that was written, after what a profile says by itself; its own variables count more than the file.
-    fn read_with<const COUNT: usize>(&self, first: [Written; COUNT], variables: Option<Written>) -> Result<Self> {
+    /// All that was written, after what a profile says by itself; a little of its own counts more than the file.
+    fn read_with<const COUNT: usize>(&self, first: [Written; COUNT], over_the_file: Option<Written>) -> Result<Self> {
         let (files, others): (Vec<_>, Vec<_>) =
             self.places.iter().cloned().partition(|written| matches!(written.origin, Origin::File(_)));
-        let mut config = Self::resolve(first.into_iter().chain(files).chain(variables).chain(others))?;
+        let mut config = Self::resolve(first.into_iter().chain(files).chain(over_the_file).chain(others))?;
         config.state_dir.clone_from(&self.state_dir);
         Ok(config)
     }

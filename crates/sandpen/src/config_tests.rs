@@ -172,3 +172,23 @@ fn an_owner_has_as_much_as_the_operator_says() {
         assert!(Config::resolve([flags(&[(key, value)])]).is_err(), "{value}");
     }
 }
+
+#[test]
+fn what_is_written_for_us_counts_more_than_the_variables_of_an_older_server() {
+    let serving = |written: &[(Key, &str)], variables: &[(&str, &str)]| {
+        let lookup = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+        Config::resolve([file(written)]).unwrap().serving_with(lookup).unwrap()
+    };
+    let (profile, listen) = ((Key::Profile, "code-runner"), (Key::Listen, "127.0.0.1:9"));
+    let (token, chosen) = (("MCP_API_TOKEN", "x"), ("MCP_HTTP_ADDR", ":7"));
+    let address =
+        |written: &[(Key, &str)], variables: &[(&str, &str)]| serving(written, variables).http.listen.to_string();
+    assert_eq!(address(&[profile], &[]), "127.0.0.1:8228");
+    assert_eq!(address(&[profile], &[token]), "0.0.0.0:8080");
+    assert_eq!(address(&[profile, listen], &[token]), "127.0.0.1:9");
+    assert_eq!(address(&[profile, listen], &[token, chosen]), "0.0.0.0:7");
+    let profile = (Key::Profile, "philschmid");
+    let engine = |written: &[(Key, &str)]| serving(written, &[("BACKEND", "podman"), ("VERBOSE", "true")]).engine;
+    assert_eq!(engine(&[profile]), EngineChoice::Podman);
+    assert_eq!(engine(&[profile, (Key::Engine, "docker")]), EngineChoice::Docker);
+}

@@ -18,10 +18,7 @@ pub fn profile(name: ProfileName, config: &Config) -> Result<Arc<dyn Profile>> {
         ProfileName::Cloudflare => Ok(Arc::new(Cloudflare::new(options))),
         ProfileName::SandboxServer => Ok(Arc::new(SandboxServer::new(options))),
         ProfileName::Philschmid => {
-            let CodeConfig { python_image, js_image, language } = config.server.code.clone();
-            let whole = config.is_written(Key::Image).then(|| config.sandbox.image.clone());
-            let python = CodeImage::python(python_image.or_else(|| whole.clone()), language.clone())?;
-            let javascript = CodeImage::javascript(js_image.or(whole), language)?;
+            let (python, javascript) = code_images(config)?;
             Ok(Arc::new(Philschmid::new(options, python, javascript)))
         }
         ProfileName::CodeRunner => {
@@ -29,5 +26,50 @@ pub fn profile(name: ProfileName, config: &Config) -> Result<Arc<dyn Profile>> {
             Ok(Arc::new(CodeRunner::new(options, Arc::new(store))))
         }
         ProfileName::Automata => Ok(Arc::new(Automata::new(options))),
+    }
+}
+
+/// What the two tools of one of them run code on.
+///
+/// An image for everything counts more than what the older server's variables say, the language that goes with theirs included;
+/// one that was chosen for a tool counts more than both.
+fn code_images(config: &Config) -> Result<(CodeImage, CodeImage)> {
+    let CodeConfig { python_image, js_image, language } = config.server.code.clone();
+    let whole = config.is_written(Key::Image).then(|| config.sandbox.image.clone());
+    let counts = |key| whole.is_none() || config.is_written(key);
+    let language = language.filter(|_| counts(Key::CodeLanguage));
+    let python = python_image.filter(|_| counts(Key::PythonImage)).or_else(|| whole.clone());
+    let javascript = js_image.filter(|_| counts(Key::JsImage)).or_else(|| whole.clone());
+    Ok((CodeImage::python(python, language.clone())?, CodeImage::javascript(javascript, language)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Origin, Written};
+
+    #[test]
+    fn an_image_of_ours_counts_more_than_the_older_variables() {
+        let written = |origin, values: &[(Key, &str)]| {
+            let mut written = Written::new(origin);
+            values.iter().for_each(|(key, value)| written.push(*key, *value));
+            written
+        };
+        let older = [(Key::PythonImage, "ruby:3"), (Key::JsImage, "ruby:3"), (Key::CodeLanguage, "ruby")];
+        let images = |flags: &[(Key, &str)]| {
+            let places = [written(Origin::Profile(ProfileName::Philschmid), &older), written(Origin::Flags, flags)];
+            code_images(&Config::resolve(places).unwrap()).unwrap()
+        };
+        let python = |image: &str, language: Option<&str>| {
+            CodeImage::python(Some(image.parse().unwrap()), language.map(str::to_owned)).unwrap()
+        };
+        let javascript = |image: &str, language: Option<&str>| {
+            CodeImage::javascript(Some(image.parse().unwrap()), language.map(str::to_owned)).unwrap()
+        };
+        let ruby = Some("ruby");
+        assert_eq!(images(&[]), (python("ruby:3", ruby), javascript("ruby:3", ruby)));
+        assert_eq!(images(&[(Key::Image, "host")]), (python("host", None), javascript("host", None)));
+        let both = [(Key::Image, "host"), (Key::PythonImage, "python:3"), (Key::CodeLanguage, "ruby")];
+        assert_eq!(images(&both), (python("python:3", ruby), javascript("host", ruby)));
     }
 }

@@ -51,14 +51,21 @@ impl CodeRunnerConfig {
     }
 }
 
-/// The address to listen on. Where the older server listened by itself, only those with the token got in.
+/// Where it listened by itself. Only those with the token got in there.
+pub fn usual_address(lookup: impl Fn(&str) -> Option<OsString>) -> Option<String> {
+    lookup(TOKEN).map(|_| whole(USUAL_ADDRESS.to_owned()))
+}
+
+/// The address to listen on that somebody chose.
 pub fn address(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<String>> {
-    let usual = || lookup(TOKEN).map(|_| USUAL_ADDRESS.to_owned());
-    let written = lookup(ADDRESS).map(|value| text(ADDRESS, value)).transpose()?.or_else(usual);
-    Ok(written.map(|address| match address.strip_prefix(':') {
+    Ok(lookup(ADDRESS).map(|value| text(ADDRESS, value)).transpose()?.map(whole))
+}
+
+fn whole(address: String) -> String {
+    match address.strip_prefix(':') {
         Some(port) => format!("0.0.0.0:{port}"),
         None => address,
-    }))
+    }
 }
 
 fn text(name: &str, value: OsString) -> Result<String> {
@@ -141,7 +148,9 @@ mod tests {
         assert_eq!(address(&[]), None);
         assert_eq!(address(&[("MCP_HTTP_ADDR", ":9000")]).as_deref(), Some("0.0.0.0:9000"));
         assert_eq!(address(&[("MCP_HTTP_ADDR", "127.0.0.1:9000")]).as_deref(), Some("127.0.0.1:9000"));
-        assert_eq!(address(&[("MCP_API_TOKEN", "x")]).as_deref(), Some("0.0.0.0:8080"));
+        assert_eq!(address(&[("MCP_API_TOKEN", "x")]), None);
+        assert_eq!(usual_address(with(&[])), None);
+        assert_eq!(usual_address(with(&[("MCP_API_TOKEN", "x")])).as_deref(), Some("0.0.0.0:8080"));
     }
 
     #[test]

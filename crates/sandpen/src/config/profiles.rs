@@ -58,11 +58,25 @@ pub fn variables(profile: ProfileName, lookup: impl Fn(&str) -> Option<OsString>
     match profile {
         ProfileName::Cloudflare | ProfileName::SandboxServer | ProfileName::Automata => {}
         ProfileName::CodeRunner => {
-            if let Some(address) = code_runner::address(lookup)? {
+            if let Some(address) = code_runner::usual_address(lookup) {
                 written.push(Key::Listen, address);
             }
         }
         ProfileName::Philschmid => code::variables(&mut written, lookup)?,
+    }
+    Ok(written)
+}
+
+/// What of its own variables counts more than the file: where somebody told this very server to listen.
+pub fn over_the_file(profile: ProfileName, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Written> {
+    let mut written = Written::new(Origin::Profile(profile));
+    match profile {
+        ProfileName::Cloudflare | ProfileName::SandboxServer | ProfileName::Automata | ProfileName::Philschmid => {}
+        ProfileName::CodeRunner => {
+            if let Some(address) = code_runner::address(lookup)? {
+                written.push(Key::Listen, address);
+            }
+        }
     }
     Ok(written)
 }
