@@ -1,10 +1,12 @@
-//! `sandpen mcp` as an entry in the configuration of an MCP client. What to write is decided as text; only `file.rs` and
-//! below touches the disk.
+//! `sandpen mcp` as an entry in the configuration of an MCP client. What to write is decided as text; `file.rs` and below
+//! alone change anything on the disk.
 
 use std::path::Path;
 
-use sandbox::{Error, ErrorKind, Result};
+use sandbox::{Error, ErrorKind};
+use serde_json::Value;
 
+pub mod arguments;
 pub mod client;
 pub mod difference;
 pub mod entry;
@@ -29,6 +31,32 @@ impl Wish<'_> {
         match self {
             Self::Have(entry) => &entry.name,
             Self::Lack(name) => name,
+        }
+    }
+
+    /// What is to be set in the entry, if there is to be one.
+    fn fields(&self, is_typed: bool, present: Option<&Value>) -> Result<Vec<(String, Value)>, Refusal> {
+        match self {
+            Self::Have(entry) => {
+                present.map_or_else(|| Ok(entry.fields(is_typed)), |present| entry.fields_instead_of(is_typed, present))
+            }
+            Self::Lack(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// What a configuration says with these fields set, or without the entry; its servers are below `key`.
+    fn apply(&self, whole: &mut Value, key: &str, fields: &[(String, Value)]) {
+        match self {
+            Self::Have(entry) => {
+                for (field, value) in fields {
+                    whole[key][entry.name.as_str()][field] = value.clone();
+                }
+            }
+            Self::Lack(name) => {
+                if let Some(servers) = whole.get_mut(key).and_then(Value::as_object_mut) {
+                    servers.shift_remove(name.as_str());
+                }
+            }
         }
     }
 }
@@ -71,6 +99,8 @@ pub enum Refusal {
     },
     /// The entry of this name starts another program.
     Foreign,
+    /// It starts this program in a way that nobody can tell how to change.
+    Arguments,
     /// It is sound, but written in a way that cannot be changed without touching other things.
     Unusual,
 }
@@ -99,6 +129,10 @@ impl Refusal {
                 };
                 Error::new(ErrorKind::AlreadyExists, foreign).with_hint(hint)
             }
+            Self::Arguments => {
+                Error::unsupported(format!("{path} has a server called {name} with arguments that are not understood"))
+                    .with_hint("it was left alone; change it by hand, or choose another name with --name")
+            }
             Self::Unusual => {
                 Error::unsupported(format!("{path} cannot be changed without touching what else is in it"))
                     .with_hint(format!("change it by hand; sandpen install --print {} shows the entry", client.word()))
@@ -107,8 +141,16 @@ impl Refusal {
     }
 }
 
+/// How lines end in a text, going by its first.
+fn newline_of(text: &str) -> &'static str {
+    match text.find('\n') {
+        Some(position) if text[..position].ends_with('\r') => "\r\n",
+        Some(_) | None => "\n",
+    }
+}
+
 /// The configuration of a client with its wish fulfilled, or the reason why it must be left alone.
-pub fn edit(client: Client, path: &Path, text: &str, wish: Wish<'_>) -> Result<Edit> {
+pub fn edit(client: Client, path: &Path, text: &str, wish: Wish<'_>) -> sandbox::Result<Edit> {
     let edited = match client.format() {
         Format::Json(shape) => json::edit(text, shape, wish),
         Format::Toml => toml::edit(text, wish),

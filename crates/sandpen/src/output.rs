@@ -121,12 +121,16 @@ pub fn printable(message: &str) -> String {
 /// What the system says about a failed call, as part of a sentence.
 pub fn reason(error: &std::io::Error) -> String {
     let text = error.to_string();
-    let text = text.split(" (os error").next().unwrap_or_default();
-    let mut characters = text.chars();
-    match characters.next() {
-        Some(first) => first.to_lowercase().chain(characters).collect(),
-        None => "unknown reason".to_owned(),
+    match text.split(" (os error").next().unwrap_or_default() {
+        "" => "unknown reason".to_owned(),
+        text => in_a_sentence(text),
     }
+}
+
+/// What begins with a capital by itself does not within our sentences.
+pub fn in_a_sentence(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().into_iter().flat_map(char::to_lowercase).chain(characters).collect()
 }
 
 #[cfg(test)]

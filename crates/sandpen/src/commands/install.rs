@@ -103,7 +103,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     if arguments.remove {
         return change(&arguments, Wish::Lack(&name), audience);
     }
-    let entry = Entry { name, command: program::path()?, profile };
+    let entry = Entry { name, command: program::path()?, profile, options: Vec::new() };
     if arguments.print {
         print(arguments.client, &entry, audience);
         return Ok(Exit::SUCCESS);

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use sandbox::{Error, Result};
+use sandbox::Error;
 use serde_json::Value;
+
+use super::Refusal;
+use super::arguments::{Arguments, Given};
 
 /// The name of a server among those of a client. Clients put it before the names of tools, which models bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +29,7 @@ impl Name {
 impl FromStr for Name {
     type Err = Error;
 
-    fn from_str(name: &str) -> Result<Self> {
+    fn from_str(name: &str) -> Result<Self, Error> {
         let begins_well = name.starts_with(|first: char| first.is_ascii_alphabetic());
         let goes_on_well = name.chars().all(|one| one.is_ascii_alphanumeric() || matches!(one, '-' | '_'));
         if begins_well && goes_on_well && name.len() <= Self::MAX_LENGTH {
@@ -51,54 +54,54 @@ pub struct Entry {
     /// The whole path: clients with windows do not have the PATH of a shell.
     pub command: String,
     pub profile: Option<&'static str>,
+    /// Options to start it with besides.
+    pub options: Vec<Given>,
 }
 
 impl Entry {
-    pub fn arguments(&self) -> Vec<String> {
-        let profile = self.profile.into_iter().flat_map(|profile| ["--profile", profile]);
-        ["mcp"].into_iter().chain(profile).map(str::to_owned).collect()
-    }
-
-    /// What the entry has to say, in the place of one that is there already.
-    pub fn fields(&self, is_typed: bool, present: Option<&Value>) -> Vec<(&'static str, Value)> {
-        let arguments = match present.and_then(arguments_of) {
-            Some(written) => self.arguments_instead_of(&written),
-            None => self.arguments(),
+    /// What the entry has to say, in the place of one that is there already. What a person wrote there besides is theirs.
+    pub fn fields_instead_of(&self, is_typed: bool, present: &Value) -> Result<Vec<(String, Value)>, Refusal> {
+        let arguments = match arguments_of(present)? {
+            Some(written) => Arguments::read(&written).ok_or(Refusal::Arguments)?,
+            None => Arguments::default(),
         };
+        let nested = nested_in_command(present)?;
+        Ok(self.fields_with(is_typed, arguments).into_iter().chain(nested).collect())
+    }
+
+    pub fn fields(&self, is_typed: bool) -> Vec<(String, Value)> {
+        self.fields_with(is_typed, Arguments::default())
+    }
+
+    fn fields_with(&self, is_typed: bool, mut arguments: Arguments) -> Vec<(String, Value)> {
+        arguments.set_profile(self.profile);
+        arguments.set(&self.options);
         let kind = is_typed.then(|| ("type", Value::from("stdio")));
-        kind.into_iter().chain([("command", Value::from(self.command.as_str())), ("args", arguments.into())]).collect()
-    }
-
-    /// Options that a person wrote behind `mcp` are theirs, and stay.
-    fn arguments_instead_of(&self, written: &[String]) -> Vec<String> {
-        let [first, options @ ..] = written else { return self.arguments() };
-        if first != "mcp" {
-            return self.arguments();
-        }
-        let (profile, others) = without_profile(options);
-        if profile == self.profile {
-            return written.to_vec();
-        }
-        self.arguments().into_iter().chain(others.into_iter().map(str::to_owned)).collect()
+        let own = [("command", Value::from(self.command.as_str())), ("args", arguments.words().into())];
+        kind.into_iter().chain(own).map(|(field, value)| (field.to_owned(), value)).collect()
     }
 }
 
-fn without_profile(options: &[String]) -> (Option<&str>, Vec<&str>) {
-    let (mut profile, mut others) = (None, Vec::new());
-    let mut words = options.iter().map(String::as_str);
-    while let Some(word) = words.next() {
-        match word.strip_prefix("--profile") {
-            Some("") => profile = words.next(),
-            Some(value) if value.starts_with('=') => profile = Some(&value[1..]),
-            Some(_) | None => others.push(word),
-        }
-    }
-    (profile, others)
+fn arguments_of(entry: &Value) -> Result<Option<Vec<String>>, Refusal> {
+    let arguments = match (entry.get("args"), entry.get("command").and_then(|command| command.get("args"))) {
+        (None, None) => return Ok(None),
+        (Some(arguments), None) | (None, Some(arguments)) => arguments.as_array(),
+        (Some(_), Some(_)) => None,
+    };
+    let words = arguments.ok_or(Refusal::Arguments)?.iter().map(|argument| argument.as_str().map(str::to_owned));
+    words.collect::<Option<Vec<_>>>().map(Some).ok_or(Refusal::Arguments)
 }
 
-fn arguments_of(entry: &Value) -> Option<Vec<String>> {
-    let arguments = entry.get("args").or_else(|| entry.get("command")?.get("args"))?.as_array()?;
-    arguments.iter().map(|argument| argument.as_str().map(str::to_owned)).collect()
+/// Earlier versions of Zed had all about the command within it. What is there and not ours, such as variables, is to stay.
+fn nested_in_command(entry: &Value) -> Result<Vec<(String, Value)>, Refusal> {
+    let Some(command) = entry.get("command").and_then(Value::as_object) else { return Ok(Vec::new()) };
+    let others = command.iter().filter(|(field, _)| !matches!(field.as_str(), "path" | "args"));
+    let moved = others.map(|(field, value)| match entry.get(field) {
+        // Nobody can tell which of the two is meant.
+        Some(other) if other != value => Err(Refusal::Unusual),
+        Some(_) | None => Ok((field.clone(), value.clone())),
+    });
+    moved.collect()
 }
 
 /// Whether an entry starts this program, wherever it lies. Earlier versions of Zed had the path within the command.
@@ -121,7 +124,7 @@ mod tests {
     use super::*;
 
     fn entry(profile: Option<&'static str>) -> Entry {
-        Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile }
+        Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile, options: Vec::new() }
     }
 
     #[test]
@@ -153,8 +156,8 @@ mod tests {
     #[test]
     fn options_that_a_person_added_stay() {
         let arguments = |profile, written: &[&str]| {
-            let fields = entry(profile).fields(false, Some(&json!({ "args": written })));
-            fields.into_iter().find(|(key, _)| *key == "args").unwrap().1
+            let fields = entry(profile).fields_instead_of(false, &json!({ "args": written }));
+            fields.unwrap().into_iter().find(|(key, _)| *key == "args").unwrap().1
         };
         assert_eq!(arguments(None, &["mcp", "--memory", "2G"]), json!(["mcp", "--memory", "2G"]));
         let other = ["mcp", "--memory", "2G", "--profile=automata"];
@@ -162,7 +165,29 @@ mod tests {
         let wanted = json!(["mcp", "--profile", "cloudflare", "--memory", "2G"]);
         assert_eq!(arguments(Some("cloudflare"), &other), wanted);
         assert_eq!(arguments(None, &other), json!(["mcp", "--memory", "2G"]));
-        assert_eq!(arguments(None, &["serve"]), json!(["mcp"]));
         assert_eq!(arguments(None, &[]), json!(["mcp"]));
+        let global = ["--config", "/c", "mcp"];
+        assert_eq!(arguments(None, &global), json!(global));
+    }
+
+    #[test]
+    fn arguments_that_are_not_understood_are_not_replaced() {
+        for args in [json!(["serve"]), json!("mcp"), json!(["mcp", 2]), json!(null)] {
+            let fields = entry(None).fields_instead_of(false, &json!({ "command": "sandpen", "args": args }));
+            assert_eq!(fields.unwrap_err(), Refusal::Arguments, "{args}");
+        }
+        let twice = json!({ "command": { "path": "sandpen", "args": ["mcp"] }, "args": ["mcp"] });
+        assert_eq!(entry(None).fields_instead_of(false, &twice).unwrap_err(), Refusal::Arguments);
+    }
+
+    #[test]
+    fn what_zed_had_within_the_command_moves_beside_it() {
+        let old = json!({ "command": { "path": "sandpen", "args": ["mcp"], "env": { "A": "1" }, "x": 2 }, "x": 2 });
+        let fields = entry(None).fields_instead_of(false, &old).unwrap();
+        let pair = |field: &str, value: Value| (field.to_owned(), value);
+        let moved = [pair("env", json!({ "A": "1" })), pair("x", json!(2))];
+        assert_eq!(fields[2..], moved);
+        let unclear = json!({ "command": { "path": "sandpen", "env": { "A": "1" } }, "env": { "A": "2" } });
+        assert_eq!(entry(None).fields_instead_of(false, &unclear).unwrap_err(), Refusal::Unusual);
     }
 }

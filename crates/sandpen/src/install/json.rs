@@ -14,6 +14,8 @@ use super::client::Shape;
 use super::entry::{Entry, is_ours};
 use super::{Action, Edit, Refusal, Wish};
 
+use crate::output;
+
 pub use render::on_one_line;
 
 pub fn edit(text: &str, shape: Shape, wish: Wish<'_>) -> Result<Edit, Refusal> {
@@ -23,6 +25,7 @@ pub fn edit(text: &str, shape: Shape, wish: Wish<'_>) -> Result<Edit, Refusal> {
         return Err(Refusal::Foreign);
     }
     let at = [shape.key, wish.name().as_str()];
+    let fields = wish.fields(shape.is_typed, present.as_ref())?;
     let mut edited = text.to_owned();
     let action = match (wish, &present) {
         (Wish::Lack(_), None) => Action::Miss,
@@ -30,35 +33,30 @@ pub fn edit(text: &str, shape: Shape, wish: Wish<'_>) -> Result<Edit, Refusal> {
             edited = file.remove(text, at)?;
             Action::Remove
         }
-        (Wish::Have(entry), None) => {
-            edited = file.set(text, &at, &object(entry, shape))?;
+        (Wish::Have(_), None) => {
+            edited = file.set(text, &at, &object(&fields))?;
             Action::Add
         }
         (Wish::Have(entry), Some(present)) => {
-            for (field, value) in entry.fields(shape.is_typed, Some(present)) {
-                if present.get(field) != Some(&value) {
-                    edited = file.set(&edited, &[shape.key, entry.name.as_str(), field], &value)?;
+            for (field, value) in &fields {
+                if present.get(field) != Some(value) {
+                    edited = file.set(&edited, &[shape.key, entry.name.as_str(), field], value)?;
                 }
             }
             if edited == text { Action::Keep } else { Action::Update }
         }
     };
-    file.verify(text, &edited, wish, present.as_ref())?;
+    file.verify(text, &edited, wish, &fields)?;
     Ok(Edit { action, text: edited })
 }
 
 pub fn snippet(shape: Shape, entry: &Entry) -> String {
-    let whole = json!({ shape.key: { entry.name.as_str(): object(entry, shape) } });
+    let whole = json!({ shape.key: { entry.name.as_str(): object(&entry.fields(shape.is_typed)) } });
     render::on_lines(&whole, "  ", "", "\n") + "\n"
 }
 
-fn object(entry: &Entry, shape: Shape) -> Value {
-    entry
-        .fields(shape.is_typed, None)
-        .into_iter()
-        .map(|(key, value)| (key.to_owned(), value))
-        .collect::<Map<_, _>>()
-        .into()
+fn object(fields: &[(String, Value)]) -> Value {
+    fields.iter().cloned().collect::<Map<_, _>>().into()
 }
 
 struct File {
@@ -139,21 +137,9 @@ impl File {
 
     /// The text was changed by hand, so to speak; whether it says what it should and nothing else is for the parser to
     /// tell.
-    fn verify(&self, before: &str, after: &str, wish: Wish<'_>, present: Option<&Value>) -> Result<(), Refusal> {
+    fn verify(&self, before: &str, after: &str, wish: Wish<'_>, fields: &[(String, Value)]) -> Result<(), Refusal> {
         let (mut wanted, found) = (self.value(before)?, self.value(after)?);
-        let key = self.shape.key;
-        match wish {
-            Wish::Have(entry) => {
-                for (field, value) in entry.fields(self.shape.is_typed, present) {
-                    wanted[key][entry.name.as_str()][field] = value;
-                }
-            }
-            Wish::Lack(name) => {
-                if let Some(servers) = wanted.get_mut(key).and_then(Value::as_object_mut) {
-                    servers.shift_remove(name.as_str());
-                }
-            }
-        }
+        wish.apply(&mut wanted, self.shape.key, fields);
         if wanted == found { Ok(()) } else { Err(Refusal::Unusual) }
     }
 }
@@ -187,10 +173,7 @@ fn object_at<'o, 'a>(text: &str, property: &'o ObjectProp<'a>) -> Result<&'o Obj
 }
 
 fn broken(text: &str, error: &ParseError) -> Refusal {
-    let what = error.kind().to_string();
-    let mut characters = what.chars();
-    let what: String = characters.next().into_iter().flat_map(char::to_lowercase).chain(characters).collect();
-    Refusal::broken(text, error.range().start, what)
+    Refusal::broken(text, error.range().start, output::in_a_sentence(&error.kind().to_string()))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@ use super::super::entry::Name;
 use super::*;
 
 fn entry(profile: Option<&'static str>) -> Entry {
-    Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile }
+    Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile, options: Vec::new() }
 }
 
 fn shape(client: Client) -> Shape {
@@ -129,6 +129,14 @@ fn the_shape_that_zed_had_is_brought_up_to_date() {
     let wanted =
         r#"{ "context_servers": { "sandpen": { "command": "/bin/sandpen", "args": ["mcp", "--read-only"] } } }"#;
     assert_eq!((renewed.action, &*renewed.text), (Action::Update, wanted));
+    let text = "{ \"context_servers\": { \"sandpen\": { \"command\": {\n  \"path\": \"sandpen\", \"args\": [], \"env\": {\"A\": \
+                \"1\"}, \"timeout\": 9\n}, \"settings\": {} } } }";
+    let renewed = edit(text, shape(Client::Zed), Wish::Have(&entry(None))).unwrap();
+    let whole: Value = serde_json::from_str(&renewed.text).unwrap();
+    assert_eq!(
+        whole["context_servers"]["sandpen"],
+        json!({ "command": "/bin/sandpen", "settings": {}, "args": ["mcp"], "env": { "A": "1" }, "timeout": 9 })
+    );
 }
 
 #[test]

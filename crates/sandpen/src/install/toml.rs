@@ -6,9 +6,9 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::entry::{Entry, is_ours};
+use super::entry::{Entry, Name, is_ours};
 use super::json::on_one_line;
-use super::{Action, Edit, Refusal, Wish};
+use super::{Action, Edit, Refusal, Wish, newline_of};
 
 const KEY: &str = "mcp_servers";
 
@@ -28,27 +28,28 @@ pub fn edit(text: &str, wish: Wish<'_>) -> Result<Edit, Refusal> {
     if found.is_some() && !is_ours(present) {
         return Err(Refusal::Foreign);
     }
+    let fields = wish.fields(false, found.map(|_| present))?;
     let (action, edited) = match (wish, found) {
         (Wish::Lack(_), None) => (Action::Miss, text.to_owned()),
         (Wish::Lack(_), Some(found)) => (Action::Remove, without(text, found)?),
-        (Wish::Have(entry), None) => (Action::Add, with(text, entry)),
-        (Wish::Have(entry), Some(found)) => {
-            let edited = renewed(text, found, &entry.fields(false, Some(present)), present)?;
+        (Wish::Have(entry), None) => (Action::Add, with(text, &entry.name, &fields)),
+        (Wish::Have(_), Some(found)) => {
+            let edited = renewed(text, found, &fields, present)?;
             (if edited == text { Action::Keep } else { Action::Update }, edited)
         }
     };
-    verify(whole.clone(), &edited, wish, found.map(|_| present))?;
+    verify(whole.clone(), &edited, wish, &fields)?;
     Ok(Edit { action, text: edited })
 }
 
 pub fn snippet(entry: &Entry) -> String {
-    block(entry, "\n")
+    block(&entry.name, &entry.fields(false), "\n")
 }
 
-fn block(entry: &Entry, newline: &str) -> String {
-    let mut block = format!("[{KEY}.{}]{newline}", entry.name);
-    for (field, value) in entry.fields(false, None) {
-        block += &assignment(field, &value);
+fn block(name: &Name, fields: &[(String, Value)], newline: &str) -> String {
+    let mut block = format!("[{KEY}.{name}]{newline}");
+    for (field, value) in fields {
+        block += &assignment(field, value);
         block += newline;
     }
     block
@@ -59,24 +60,24 @@ fn assignment(field: &str, value: &Value) -> String {
     format!("{field} = {}", on_one_line(value))
 }
 
-fn with(text: &str, entry: &Entry) -> String {
+fn with(text: &str, name: &Name, fields: &[(String, Value)]) -> String {
     let newline = newline_of(text);
     let rest_of_line = if text.is_empty() || text.ends_with('\n') { "" } else { newline };
     let gap = if text.trim().is_empty() { "" } else { newline };
-    [text, rest_of_line, gap, &block(entry, newline)].concat()
+    [text, rest_of_line, gap, &block(name, fields, newline)].concat()
 }
 
 /// With other values for some fields; those that are missing go behind the command.
 fn renewed(
     text: &str,
     found: &Spanned<DeValue<'_>>,
-    fields: &[(&str, Value)],
+    fields: &[(String, Value)],
     present: &Value,
 ) -> Result<String, Refusal> {
     let entry = table(found).ok_or(Refusal::Unusual)?;
     let mut changes: Vec<(Range<usize>, String)> = Vec::new();
-    for (field, wanted) in fields.iter().filter(|(field, wanted)| present.get(*field) != Some(wanted)) {
-        if let Some(old) = entry.get(*field) {
+    for (field, wanted) in fields.iter().filter(|(field, wanted)| present.get(field) != Some(wanted)) {
+        if let Some(old) = entry.get(field.as_str()) {
             changes.push((old.span(), on_one_line(wanted)));
             continue;
         }
@@ -156,13 +157,6 @@ fn behind_line_end(text: &str, position: usize) -> usize {
     position + if rest.starts_with("\r\n") { 2 } else { usize::from(rest.starts_with('\n')) }
 }
 
-fn newline_of(text: &str) -> &'static str {
-    match text.find('\n') {
-        Some(position) if text[..position].ends_with('\r') => "\r\n",
-        Some(_) | None => "\n",
-    }
-}
-
 fn table<'a, 'i>(value: &'a Spanned<DeValue<'i>>) -> Option<&'a DeTable<'i>> {
     match value.get_ref() {
         DeValue::Table(table) => Some(table),
@@ -177,21 +171,9 @@ fn value(text: &str) -> Result<Value, Refusal> {
 }
 
 /// As for JSON: the parser tells whether the text says what it should and nothing else.
-fn verify(mut wanted: Value, edited: &str, wish: Wish<'_>, present: Option<&Value>) -> Result<(), Refusal> {
+fn verify(mut wanted: Value, edited: &str, wish: Wish<'_>, fields: &[(String, Value)]) -> Result<(), Refusal> {
     let Ok(found) = value(edited) else { return Err(Refusal::Unusual) };
-    match wish {
-        Wish::Have(entry) => {
-            let present = present.cloned();
-            for (field, value) in entry.fields(false, present.as_ref()) {
-                wanted[KEY][entry.name.as_str()][field] = value;
-            }
-        }
-        Wish::Lack(name) => {
-            if let Some(servers) = wanted.get_mut(KEY).and_then(Value::as_object_mut) {
-                servers.shift_remove(name.as_str());
-            }
-        }
-    }
+    wish.apply(&mut wanted, KEY, fields);
     // The last table takes the one that only its header named along.
     let is_empty = |value: &Value| value.get(KEY).is_none_or(|servers| servers == &serde_json::json!({}));
     if wanted == found || is_empty(&wanted) && is_empty(&found) && rest(wanted) == rest(found) {
@@ -215,11 +197,10 @@ fn broken(text: &str, error: &toml::de::Error) -> Refusal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::entry::Name;
     use super::*;
 
     fn entry(profile: Option<&'static str>) -> Entry {
-        Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile }
+        Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile, options: Vec::new() }
     }
 
     const OWN: &str = "[mcp_servers.sandpen]\ncommand = \"/bin/sandpen\"\nargs = [\"mcp\"]\n";

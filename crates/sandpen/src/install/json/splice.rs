@@ -4,6 +4,7 @@ use jsonc_parser::ast::{Object, ObjectProp};
 use jsonc_parser::common::Ranged;
 use serde_json::Value;
 
+use super::super::newline_of;
 use super::render;
 
 /// How the file is written.
@@ -25,10 +26,7 @@ enum Layout {
 
 impl Style {
     pub fn of(text: &str, root: &Object<'_>) -> Self {
-        let newline = match text.find('\n') {
-            Some(position) if text[..position].ends_with('\r') => "\r\n",
-            Some(_) | None => "\n",
-        };
+        let newline = newline_of(text);
         let layout = if root.properties.is_empty() || is_spread(text, root) {
             Layout::Lines
         } else if text.contains("\": ") {
