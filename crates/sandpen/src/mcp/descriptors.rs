@@ -48,6 +48,8 @@ fn other_end_closed(file: &File, also: PollFlags) -> bool {
     let mut watched = [PollFd::new(file, also)];
     loop {
         match poll(&mut watched, None) {
+            // Said at once, and every time.
+            Ok(_) if watched[0].revents().contains(PollFlags::NVAL) => return false,
             Ok(_) if watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | also) => return true,
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
@@ -55,5 +57,21 @@ fn other_end_closed(file: &File, also: PollFlags) -> bool {
                 return false;
             }
         }
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use rustix::fs::{Mode, OFlags};
+
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_watched_is_not_watched_for_ever() {
+        let place = rustix::fs::open("/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let place = File::from(place);
+        let (told, answer) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send((reader_is_gone(&place), writer_is_gone(&place))));
+        assert_eq!(answer.recv_timeout(std::time::Duration::from_secs(20)).unwrap(), (false, false));
     }
 }
