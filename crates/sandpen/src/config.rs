@@ -19,6 +19,7 @@ pub use self::gateway::GatewayConfig;
 pub use self::http::HttpConfig;
 pub use self::key::Key;
 use self::key::Shape;
+pub use self::places::base_directory;
 use self::places::{usual_files, usual_state_dir};
 pub use self::registries::RegistryConfig;
 pub use self::sandboxes::SandboxConfig;

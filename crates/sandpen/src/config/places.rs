@@ -25,8 +25,8 @@ pub fn usual_state_dir(lookup: impl Fn(&str) -> Option<OsString>) -> Option<Path
 }
 
 fn unix_settings(lookup: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
-    let own =
-        directory(&lookup, "XDG_CONFIG_HOME").or_else(|| directory(&lookup, "HOME").map(|home| home.join(".config")));
+    let own = base_directory(&lookup, "XDG_CONFIG_HOME")
+        .or_else(|| directory(&lookup, "HOME").map(|home| home.join(".config")));
     own.into_iter().chain([PathBuf::from("/etc")]).collect()
 }
 
@@ -35,9 +35,15 @@ fn windows_settings(lookup: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
 }
 
 fn unix_state(lookup: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    directory(&lookup, "XDG_STATE_HOME")
+    base_directory(&lookup, "XDG_STATE_HOME")
         .or_else(|| directory(&lookup, "HOME").map(|home| home.join(".local/state")))
         .map(|state| state.join("sandpen"))
+}
+
+/// What one of the `XDG_` variables says. Whoever reads them ignores one that depends on the current directory: a project could
+/// bring settings along otherwise.
+pub fn base_directory(lookup: impl Fn(&str) -> Option<OsString>, name: &str) -> Option<PathBuf> {
+    directory(lookup, name).filter(|directory| directory.has_root())
 }
 
 fn directory(lookup: impl Fn(&str) -> Option<OsString>, name: &str) -> Option<PathBuf> {
@@ -59,6 +65,8 @@ mod tests {
         assert_eq!(unix_settings(with(&[])), [Path::new("/etc")]);
         let both = [("HOME", "/home/ada"), ("XDG_CONFIG_HOME", "/conf")];
         assert_eq!(unix_settings(with(&both)), [Path::new("/conf"), Path::new("/etc")]);
+        let relative = [("HOME", "/home/ada"), ("XDG_CONFIG_HOME", "conf")];
+        assert_eq!(unix_settings(with(&relative)), unix_settings(with(&home)));
         let windows = [("APPDATA", "roaming"), ("PROGRAMDATA", "all"), ("HOME", "/home/ada")];
         assert_eq!(windows_settings(with(&windows)), [Path::new("roaming"), Path::new("all")]);
     }
@@ -67,6 +75,8 @@ mod tests {
     fn state_is_kept_where_it_is_looked_for() {
         assert_eq!(unix_state(with(&[("HOME", "/home/ada")])).unwrap(), Path::new("/home/ada/.local/state/sandpen"));
         assert_eq!(unix_state(with(&[("XDG_STATE_HOME", "/state")])).unwrap(), Path::new("/state/sandpen"));
+        let relative = [("HOME", "/home/ada"), ("XDG_STATE_HOME", "./state")];
+        assert_eq!(unix_state(with(&relative)), unix_state(with(&[("HOME", "/home/ada")])));
         assert_eq!(unix_state(with(&[])), None);
     }
 }

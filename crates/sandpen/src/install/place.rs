@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use sandbox::{Error, Result};
 
 use super::client::Client;
+use crate::config::base_directory;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum System {
@@ -116,8 +117,7 @@ where
     }
 
     fn linux_settings(&self) -> Result<PathBuf> {
-        // Whoever reads this variable ignores it when it depends on the current directory.
-        let chosen = self.directory("XDG_CONFIG_HOME").filter(|directory| directory.has_root());
+        let chosen = base_directory(&self.variable, "XDG_CONFIG_HOME");
         chosen.map_or_else(|| self.home().map(|home| home.join(".config")), Ok)
     }
 
