@@ -54,10 +54,16 @@ where
             Client::ClaudeDesktop => {
                 self.claude_desktop().map(|directory| beside(directory.join("claude_desktop_config.json")))
             }
-            Client::ClaudeCode => match self.directory("CLAUDE_CONFIG_DIR") {
-                Some(directory) => Ok(beside(directory.join(".claude.json"))),
-                None => self.home().map(|home| Place { file: home.join(".claude.json"), trace: home.join(".claude") }),
-            },
+            Client::ClaudeCode => {
+                let (directory, usual) = match self.directory("CLAUDE_CONFIG_DIR") {
+                    Some(directory) => (directory.clone(), directory),
+                    None => self.home().map(|home| (home.join(".claude"), home))?,
+                };
+                // One that an early version made counts more, as long as it is there.
+                let early = (self.names)(&directory).iter().any(|name| name == ".config.json");
+                let file = if early { directory.join(".config.json") } else { usual.join(".claude.json") };
+                Ok(Place { file, trace: directory })
+            }
             Client::Cursor => self.home().map(|home| beside(home.join(".cursor").join("mcp.json"))),
             Client::Vscode => self.of_applications().map(|applications| {
                 let trace = applications.join("Code");
@@ -145,8 +151,8 @@ mod tests {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         let names = |directory: &Path| {
-            assert_eq!(directory, Path::new("local/Packages"));
-            packages.iter().map(OsString::from).collect()
+            let names = if directory == Path::new("local/Packages") { packages } else { &[] };
+            names.iter().map(OsString::from).collect()
         };
         Machine { system, variable, names }.place(client)
     }
@@ -206,6 +212,23 @@ mod tests {
             let found = file(System::Linux, &with("XDG_CONFIG_HOME", ignored), Client::Zed);
             assert_eq!(found, "/home/user/.config/zed/settings.json");
         }
+    }
+
+    #[test]
+    fn the_file_of_an_early_claude_code_counts_as_long_as_it_is_there() {
+        let file = |variables: &[(&str, &str)], place: &str| {
+            let variable =
+                |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+            let names =
+                |directory: &Path| if directory == Path::new(place) { vec![".config.json".into()] } else { vec![] };
+            let machine = Machine { system: System::Linux, variable, names };
+            machine.place(Client::ClaudeCode).unwrap().file.display().to_string()
+        };
+        assert_eq!(file(UNIX, "/home/user/.claude"), "/home/user/.claude/.config.json");
+        assert_eq!(file(UNIX, "/home/user"), "/home/user/.claude.json");
+        let moved = [("HOME", "/home/user"), ("CLAUDE_CONFIG_DIR", "/moved")];
+        assert_eq!(file(&moved, "/moved"), "/moved/.config.json");
+        assert_eq!(file(&moved, "/home/user/.claude"), "/moved/.claude.json");
     }
 
     #[test]
