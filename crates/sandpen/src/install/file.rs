@@ -97,13 +97,24 @@ impl Configuration {
             return Err(Error::denied(format!("{} is read-only", self.path.display()))
                 .with_hint("another program may look after it; sandpen install --print shows what to put there"));
         }
+        if self.found.as_ref().is_some_and(|found| owner::names(&found.metadata) > 1) {
+            return Err(Error::unsupported(format!("{} is the same file under several names", self.path.display()))
+                .with_hint(
+                    "the others would keep the old text; sandpen install --print shows what to put there by hand",
+                ));
+        }
         let mark = self.found.as_ref().filter(|found| found.text.starts_with(BYTE_ORDER_MARK));
         let bytes = mark.map(|_| BYTE_ORDER_MARK).into_iter().collect::<String>() + text;
         let digits = random::digits()?;
-        self.replace(bytes.as_bytes(), &digits[..8]).map_err(unwritable)
+        let replaced = self.prepare(bytes.as_bytes(), &digits[..8]).and_then(|prepared| match prepared {
+            Some(prepared) => self.finish(prepared),
+            None => Ok(Written::Changed),
+        });
+        replaced.map_err(unwritable)
     }
 
-    fn replace(&self, bytes: &[u8], digits: &str) -> io::Result<Written> {
+    /// All that takes time; `None` if somebody else was faster.
+    fn prepare(&self, bytes: &[u8], digits: &str) -> io::Result<Option<Prepared>> {
         let directory = self.target.parent().unwrap_or(Path::new("."));
         make_directory(directory)?;
         let draft = Draft(beside(&self.target, &format!("sandpen-{digits}")));
@@ -119,14 +130,22 @@ impl Configuration {
         file.sync_all()?;
         drop(file);
         if !self.is_as_it_was()? {
-            return Ok(Written::Changed);
+            return Ok(None);
         }
         let backup = match &self.found {
             Some(found) => Some(backup::make(&self.path, found.text.as_bytes(), &found.metadata)?),
             None => None,
         };
+        Ok(Some(Prepared { draft, backup }))
+    }
+
+    /// The copy was written to the disk meanwhile, which takes long enough for somebody else to be faster.
+    fn finish(&self, Prepared { draft, backup }: Prepared) -> io::Result<Written> {
+        if !self.is_as_it_was()? {
+            return Ok(Written::Changed);
+        }
         fs::rename(&draft.0, &self.target)?;
-        system::sync_directory(directory)?;
+        system::sync_directory(self.target.parent().unwrap_or(Path::new(".")))?;
         Ok(Written::Done { backup })
     }
 
@@ -138,6 +157,12 @@ impl Configuration {
             (Err(error), _) => Err(error),
         }
     }
+}
+
+/// A new text that only has to take the place of the old one.
+struct Prepared {
+    draft: Draft,
+    backup: Option<PathBuf>,
 }
 
 /// A file in the making, which is gone unless it got its name.

@@ -35,6 +35,18 @@ fn a_file_that_somebody_else_changed_meanwhile_is_left_as_they_made_it() {
 }
 
 #[test]
+fn whoever_changes_a_file_in_the_last_moment_is_not_overwritten() {
+    let (directory, path) = place();
+    fs::write(&path, "one").unwrap();
+    let read = Configuration::read(&path).unwrap();
+    let prepared = read.prepare(b"ours", "x").unwrap().unwrap();
+    fs::write(&path, "theirs").unwrap();
+    assert_eq!(read.finish(prepared).unwrap(), Written::Changed);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "theirs");
+    assert_eq!(names(directory.path()), ["config.json", "config.json.sandpen-backup"]);
+}
+
+#[test]
 fn the_first_backup_and_the_newest_are_kept() {
     let (directory, path) = place();
     fs::write(&path, "0").unwrap();
@@ -104,6 +116,18 @@ mod unix {
 
         fs::remove_file(target.join("mine.json")).unwrap();
         assert!(Configuration::read(&path).unwrap_err().message().contains("is a link to nothing"));
+    }
+
+    #[test]
+    fn a_file_with_several_names_is_left_alone() {
+        let (directory, path) = place();
+        fs::write(&path, "before").unwrap();
+        fs::hard_link(&path, directory.path().join("dotfile")).unwrap();
+        let error = Configuration::read(&path).unwrap().write("after").unwrap_err();
+        assert!(error.message().ends_with("is the same file under several names"), "{error}");
+        assert!(error.hint().unwrap().contains("--print"));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "before");
+        assert_eq!(names(directory.path()), ["config.json", "dotfile"]);
     }
 
     #[test]

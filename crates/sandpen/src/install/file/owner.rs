@@ -5,6 +5,11 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 
+/// How many names a file has.
+pub fn names(metadata: &Metadata) -> u64 {
+    metadata.nlink()
+}
+
 /// Gives a file that we made to the owner of another.
 pub fn keep(path: &Path, of: &Metadata) -> io::Result<()> {
     let made = std::fs::metadata(path)?;
