@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use sandbox::{Error, Image, Result};
 
+use super::env::text;
 use super::key::Key;
 use super::written::Written;
 
@@ -18,10 +19,7 @@ pub struct CodeConfig {
 
 /// The older server's variables as settings.
 pub fn variables(written: &mut Written, lookup: impl Fn(&str) -> Option<OsString>) -> Result<()> {
-    let text = |name: &str| {
-        let value = lookup(name).map(OsString::into_string).transpose();
-        value.map_err(|_| Error::invalid_input(format!("{name} is not valid UTF-8 text")))
-    };
+    let text = |name: &str| lookup(name).map(|value| text(name, value)).transpose();
     if let Some(backend) = text("BACKEND")? {
         written.push(Key::Engine, engine(&backend)?);
     }

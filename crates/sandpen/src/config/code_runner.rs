@@ -9,6 +9,7 @@ use http::Uri;
 use sandbox::{Error, Result};
 
 use super::absolute;
+use super::env::text;
 use crate::http::access::AllowedHost;
 use crate::http::bearer::ApiToken;
 
@@ -66,10 +67,6 @@ fn whole(address: String) -> String {
         Some(port) => format!("0.0.0.0:{port}"),
         None => address,
     }
-}
-
-fn text(name: &str, value: OsString) -> Result<String> {
-    value.into_string().map_err(|_| Error::invalid_input(format!("{name} is not valid UTF-8 text")))
 }
 
 /// What the names of directories are made with. Whoever knows it finds the files of a conversation by its name.

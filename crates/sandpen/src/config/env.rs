@@ -19,8 +19,7 @@ pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Written> {
         let Some(value) = lookup(&variable).filter(|value| !value.is_empty()) else {
             continue;
         };
-        let value =
-            value.into_string().map_err(|_| Error::invalid_input(format!("{variable} is not valid UTF-8 text")))?;
+        let value = text(&variable, value)?;
         match key.shape() {
             Shape::One | Shape::Parts => written.push(key, value),
             Shape::List | Shape::Map => {
@@ -29,4 +28,9 @@ pub fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Written> {
         }
     }
     Ok(written)
+}
+
+/// What a variable holds, as text.
+pub fn text(name: &str, value: OsString) -> Result<String> {
+    value.into_string().map_err(|_| Error::invalid_input(format!("{name} is not valid UTF-8 text")))
 }
