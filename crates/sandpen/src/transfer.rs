@@ -65,6 +65,11 @@ impl From<Limits> for Bounds {
 }
 
 impl Bounds {
+    /// When so much is there already.
+    fn less(self, bytes: u64) -> Self {
+        Self { bytes: self.bytes.saturating_sub(bytes), ..self }
+    }
+
     fn check(&self, copied: &Copied, next_bytes: u64) -> Result<()> {
         let entries = copied.files + copied.directories + copied.links;
         if copied.bytes.saturating_add(next_bytes) <= self.bytes && entries <= self.entries {
@@ -242,7 +247,8 @@ async fn receive(from: &mut ReadFile, to: &mut NewFile, source: &GuestPath) -> R
 
 const COPY_BYTES: usize = 256 * 1024;
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// Work on files of this machine, on a thread where nobody waits for it who did not ask.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|cause| Error::internal("the copy was torn down").with_cause(cause))?

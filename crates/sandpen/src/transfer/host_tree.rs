@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 use sandbox::{Error, Result, SandboxId};
 
-use super::kept::{Found, Opened};
+use super::kept::{Found, MOST_LEVELS, Opened};
 use super::resolve::resolve;
 use super::{HostSource, host_error};
 
@@ -90,7 +90,7 @@ impl HostTree {
         })
     }
 
-    /// All that is below, directories before what they hold. Fails when there is more than this.
+    /// All that is below, directories before what they hold. Fails when there is more than this, or when it is too deep.
     pub fn walk(&self, most: usize) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
         walk(&self.root, &mut Vec::new(), most, &mut found)?;
@@ -239,6 +239,9 @@ fn walk(directory: &OwnedFd, above: &mut Vec<OsString>, most: usize, found: &mut
         };
         if found.len() >= most {
             return Err(io::Error::other("there are too many files"));
+        }
+        if above.len() >= MOST_LEVELS {
+            return Err(io::Error::other("there are too many directories within each other"));
         }
         let kind = FileType::from_raw_mode(stat.st_mode);
         above.push(name);

@@ -18,11 +18,14 @@ use tokio_util::io::SyncIoBridge;
 
 use super::host_tree::HostTree;
 use super::revocable::Waiting;
-use super::unpack::{self, Links};
-use super::{blocking, host_error, names};
+use super::unpack::{self, Links, Received};
+use super::{Bounds, blocking, host_error, names};
 
 /// Files and directories that it can hold. All of them are listed before and after each run.
 const MOST_ENTRIES: usize = 20_000;
+
+/// Directories within each other. Each that is being looked at takes a descriptor.
+pub const MOST_LEVELS: usize = 128;
 
 /// So many are asked for one by one. More come faster all together, and with them what nobody asked for.
 const FEW: usize = 32;
@@ -78,7 +81,7 @@ impl Kept {
     /// Whoever has it is alone with it. What a copy that was cut off left behind is taken away.
     pub fn new(tree: HostTree, limits: Limits) -> Result<Self> {
         let kept = Self { tree: Arc::new(tree), limits, lent: Seen::default() };
-        for Found { names, .. } in kept.walk()? {
+        for Found { names, .. } in walk(&kept.tree)? {
             if names.last().is_some_and(|name| is_unfinished(name.as_encoded_bytes())) {
                 let _ = kept.tree.remove(&names);
             }
@@ -87,32 +90,41 @@ impl Kept {
     }
 
     /// The files at the top, in the order of their names. No directories.
-    pub fn names(&self) -> Result<Vec<OsString>> {
-        let mut names = self.tree.names().map_err(|cause| unreadable(&cause))?;
-        names.retain(|name| matches!(self.tree.open_below(&[name]), Ok(Opened::File(_))));
-        names.sort();
-        Ok(names)
+    pub async fn names(&self) -> Result<Vec<OsString>> {
+        let tree = Arc::clone(&self.tree);
+        blocking(move || {
+            let mut names = tree.names().map_err(|cause| unreadable(&cause))?;
+            names.retain(|name| matches!(tree.open_below(&[name]), Ok(Opened::File(_))));
+            names.sort();
+            Ok(names)
+        })
+        .await
     }
 
-    pub fn put(&self, name: &[u8], contents: &[u8]) -> Result<()> {
+    pub async fn put(&self, name: &[u8], contents: Vec<u8>) -> Result<()> {
         let name = names::here(name)?;
-        let mut others = self.walk()?;
-        others.retain(|found| found.names != [name.clone()]);
-        let bytes = others.iter().filter_map(|found| found.bytes).sum::<u64>();
-        self.admit(others.len() + 1, bytes.saturating_add(contents.len() as u64))?;
-        if matches!(self.tree.open_below(&[&name]), Ok(Opened::Directory)) {
-            return Err(Error::new(ErrorKind::AlreadyExists, "a directory has this name"));
-        }
-        let mut file = self.tree.new_file(&[] as &[&OsString], &name)?;
-        file.write_all(contents)?;
-        file.commit(0o644)
+        let (tree, limits) = (Arc::clone(&self.tree), self.limits);
+        blocking(move || {
+            let mut others = walk(&tree)?;
+            others.retain(|found| found.names != [name.clone()]);
+            let bytes = others.iter().filter_map(|found| found.bytes).sum::<u64>();
+            admit(&limits, others.len() + 1, bytes.saturating_add(contents.len() as u64))?;
+            if matches!(tree.open_below(&[&name]), Ok(Opened::Directory)) {
+                return Err(Error::new(ErrorKind::AlreadyExists, "a directory has this name"));
+            }
+            let mut file = tree.new_file(&[] as &[&OsString], &name)?;
+            file.write_all(&contents)?;
+            file.commit(0o644)
+        })
+        .await
     }
 
     /// Everything goes into a directory of a sandbox that is fresh, and was made for it.
     pub async fn lend(&mut self, files: &dyn Files, to: &GuestPath) -> Result<()> {
-        let found = self.walk()?;
+        let tree = Arc::clone(&self.tree);
+        let found = blocking(move || walk(&tree)).await?;
         if !found.is_empty() {
-            self.admit(found.len(), found.iter().filter_map(|found| found.bytes).sum())?;
+            admit(&self.limits, found.len(), found.iter().filter_map(|found| found.bytes).sum())?;
             super::send_below(files, self.tree.source()?, to, Links::Never).await?;
         }
         self.lent = Self::look(files, to).await?;
@@ -122,7 +134,8 @@ impl Kept {
     /// What differs from what was lent.
     pub async fn take_back(&mut self, files: &dyn Files, from: &GuestPath) -> Result<()> {
         let now = Self::look(files, from).await?;
-        self.admit(now.0.len(), now.bytes())?;
+        admit(&self.limits, now.0.len(), now.bytes())?;
+        now.check_levels()?;
         let plan = Plan::new(&self.lent, &now);
         for path in &plan.remove {
             // Of what was there and did not go along something may be left in a directory, which then stays.
@@ -134,13 +147,16 @@ impl Kept {
             self.tree.directory(&names_of(path)?)?;
         }
         let mut unread = 0;
+        // Whatever the list said: a program that is still at work can make each of them grow until its turn comes.
+        let mut bytes = now.bytes_without(&plan.copy);
         let received = match plan.copy.len() {
-            0..=FEW => BTreeSet::new(),
-            _ => self.fetch_together(files, from, plan.copy.iter().cloned().collect()).await?,
+            0..=FEW => Received::default(),
+            _ => self.fetch_together(files, from, plan.copy.iter().cloned().collect(), bytes).await?,
         };
-        for path in plan.copy.iter().filter(|path| !received.contains(*path)) {
-            match self.fetch(files, from, path).await {
-                Ok(()) => {}
+        bytes = bytes.saturating_add(received.bytes);
+        for path in plan.copy.iter().filter(|path| !received.paths.contains(*path)) {
+            match self.fetch(files, from, path, bytes).await {
+                Ok(fetched) => bytes = bytes.saturating_add(fetched),
                 // Gone meanwhile: something that the run left behind is still at work.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 // Not even its owner may read it.
@@ -155,17 +171,19 @@ impl Kept {
         Ok(())
     }
 
-    async fn fetch(&self, files: &dyn Files, from: &GuestPath, path: &[u8]) -> Result<()> {
+    /// One file, besides so many bytes that there are already; how many it has.
+    async fn fetch(&self, files: &dyn Files, from: &GuestPath, path: &[u8], besides: u64) -> Result<u64> {
         let guest = GuestPath::resolve(from, path)?;
         let mut source = files.read(&guest, ByteRange::default()).await?;
-        self.admit(1, source.stat.bytes)?;
+        admit(&self.limits, 1, besides.saturating_add(source.stat.bytes))?;
         // What it grows by meanwhile is not part of the copy: a program could make it grow without end.
         source.stream = Box::new(source.stream.take(source.stat.bytes));
         let names = names_of(path)?;
-        let Some((name, above)) = names.split_last() else { return Ok(()) };
+        let Some((name, above)) = names.split_last() else { return Ok(0) };
         let mut file = self.tree.new_file(above, name)?;
         super::receive(&mut source, &mut file, &guest).await?;
-        file.commit(source.stat.mode)
+        file.commit(source.stat.mode)?;
+        Ok(source.stat.bytes)
     }
 
     /// As many of these as come in one stream. What is in there under another's name, or cannot be read, is left to be asked for.
@@ -174,10 +192,11 @@ impl Kept {
         files: &dyn Files,
         from: &GuestPath,
         wanted: BTreeSet<Vec<u8>>,
-    ) -> Result<BTreeSet<Vec<u8>>> {
+        besides: u64,
+    ) -> Result<Received> {
         let waiting = Waiting::default();
         let stream = waiting.stream(SyncIoBridge::new(files.pack(from).await?));
-        let (tree, bounds) = (Arc::clone(&self.tree), self.limits.into());
+        let (tree, bounds) = (Arc::clone(&self.tree), Bounds::from(self.limits).less(besides));
         blocking(move || unpack::unpack_some(stream, &tree, bounds, &wanted)).await
     }
 
@@ -189,24 +208,6 @@ impl Kept {
             return Err(too_many());
         }
         Ok(Seen::new(directory, listing.entries))
-    }
-
-    fn walk(&self) -> Result<Vec<Found>> {
-        self.tree.walk(MOST_ENTRIES).map_err(|cause| unreadable(&cause))
-    }
-
-    fn admit(&self, entries: usize, bytes: u64) -> Result<()> {
-        if entries > MOST_ENTRIES {
-            return Err(too_many());
-        }
-        if bytes > self.limits.disk.bytes() {
-            return Err(Error::limit_exceeded(format!(
-                "the files of a conversation can have {} at most",
-                ByteSize::new(self.limits.disk.bytes())
-            ))
-            .with_hint("delete files that are no longer needed, from the code"));
-        }
-        Ok(())
     }
 }
 
@@ -230,7 +231,25 @@ impl Seen {
     }
 
     fn bytes(&self) -> u64 {
-        self.0.values().fold(0, |sum, seen| sum.saturating_add(seen.bytes))
+        self.bytes_without(&[])
+    }
+
+    fn bytes_without(&self, paths: &[Vec<u8>]) -> u64 {
+        let paths: BTreeSet<&Vec<u8>> = paths.iter().collect();
+        let others = self.0.iter().filter(|(path, _)| !paths.contains(path));
+        others.fold(0, |sum, (_, seen)| sum.saturating_add(seen.bytes))
+    }
+
+    /// What is too deep here could never be lent again.
+    fn check_levels(&self) -> Result<()> {
+        let levels = |path: &Vec<u8>| path.iter().filter(|byte| **byte == b'/').count();
+        if self.0.keys().all(|path| levels(path) < MOST_LEVELS) {
+            return Ok(());
+        }
+        Err(Error::limit_exceeded(format!(
+            "directories of a conversation can be {MOST_LEVELS} within each other at most"
+        ))
+        .with_hint("delete the deepest, or pack them into an archive"))
     }
 }
 
@@ -256,6 +275,24 @@ impl Plan {
         }
         plan
     }
+}
+
+fn walk(tree: &HostTree) -> Result<Vec<Found>> {
+    tree.walk(MOST_ENTRIES).map_err(|cause| unreadable(&cause))
+}
+
+fn admit(limits: &Limits, entries: usize, bytes: u64) -> Result<()> {
+    if entries > MOST_ENTRIES {
+        return Err(too_many());
+    }
+    if bytes > limits.disk.bytes() {
+        return Err(Error::limit_exceeded(format!(
+            "the files of a conversation can have {} at most",
+            ByteSize::new(limits.disk.bytes())
+        ))
+        .with_hint("delete files that are no longer needed, from the code"));
+    }
+    Ok(())
 }
 
 fn names_of(path: &[u8]) -> Result<Vec<OsString>> {

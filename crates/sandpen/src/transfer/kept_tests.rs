@@ -1,6 +1,6 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use sandbox::FileStat;
+use sandbox::{FileStat, Listing, ReadFile, WriteFile, WriteOptions};
 
 use super::*;
 
@@ -64,47 +64,47 @@ fn kept(directory: &std::path::Path) -> Kept {
     Kept::new(HostTree::open(directory).unwrap(), limits).unwrap()
 }
 
-#[test]
-fn a_file_is_put_in_place_of_what_has_its_name_but_through_no_link() {
+#[tokio::test]
+async fn a_file_is_put_in_place_of_what_has_its_name_but_through_no_link() {
     let place = tempfile::tempdir().unwrap();
     let (directory, outside) = (place.path().join("kept"), place.path().join("outside"));
     std::fs::create_dir_all(directory.join("sub")).unwrap();
     std::fs::write(&outside, "untouched").unwrap();
     symlink("../outside", directory.join("link")).unwrap();
     let kept = kept(&directory);
-    kept.put(b"a", b"one").unwrap();
-    kept.put(b"a", b"two").unwrap();
-    kept.put(b"link", b"mine").unwrap();
-    assert!(kept.put(b"sub", b"x").is_err());
+    kept.put(b"a", "one".into()).await.unwrap();
+    kept.put(b"a", "two".into()).await.unwrap();
+    kept.put(b"link", "mine".into()).await.unwrap();
+    assert!(kept.put(b"sub", "x".into()).await.is_err());
     assert_eq!(std::fs::read_to_string(directory.join("a")).unwrap(), "two");
     assert_eq!(std::fs::read_to_string(&outside).unwrap(), "untouched");
-    assert_eq!(kept.names().unwrap(), ["a", "link"]);
+    assert_eq!(kept.names().await.unwrap(), ["a", "link"]);
 }
 
-#[test]
-fn a_conversation_has_its_bounds() {
+#[tokio::test]
+async fn a_conversation_has_its_bounds() {
     let place = tempfile::tempdir().unwrap();
     let kept = kept(place.path());
-    kept.put(b"a", &[0; 60]).unwrap();
-    assert_eq!(kept.put(b"b", &[0; 41]).unwrap_err().kind(), ErrorKind::LimitExceeded);
-    kept.put(b"a", &[0; 100]).unwrap();
-    assert_eq!(kept.names().unwrap(), ["a"]);
+    kept.put(b"a", vec![0; 60]).await.unwrap();
+    assert_eq!(kept.put(b"b", vec![0; 41]).await.unwrap_err().kind(), ErrorKind::LimitExceeded);
+    kept.put(b"a", vec![0; 100]).await.unwrap();
+    assert_eq!(kept.names().await.unwrap(), ["a"]);
 }
 
-#[test]
-fn what_a_copy_left_behind_is_taken_away() {
+#[tokio::test]
+async fn what_a_copy_left_behind_is_taken_away() {
     let place = tempfile::tempdir().unwrap();
     let unfinished = format!(".{}.part", SandboxId::random().unwrap());
     std::fs::create_dir(place.path().join("sub")).unwrap();
     for name in [unfinished.as_str(), &format!("sub/{unfinished}"), ".sb-mine.part", "a.part"] {
         std::fs::write(place.path().join(name), "x").unwrap();
     }
-    assert_eq!(kept(place.path()).names().unwrap(), [".sb-mine.part", "a.part"]);
+    assert_eq!(kept(place.path()).names().await.unwrap(), [".sb-mine.part", "a.part"]);
     assert_eq!(std::fs::read_dir(place.path().join("sub")).unwrap().count(), 0);
 }
 
-#[test]
-fn links_and_special_files_are_not_there() {
+#[tokio::test]
+async fn links_and_special_files_are_not_there() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("file"), "x").unwrap();
     std::fs::create_dir(place.path().join("directory")).unwrap();
@@ -117,9 +117,109 @@ fn links_and_special_files_are_not_there() {
         assert!(matches!(open(names), Opened::Nothing), "{names:?}");
     }
     assert!(tree.existing("link".as_ref(), "x".as_ref()).unwrap().is_none());
-    assert_eq!(kept(place.path()).names().unwrap(), ["file"]);
+    assert_eq!(kept(place.path()).names().await.unwrap(), ["file"]);
     let made = tree.below_private("new".as_ref(), "x".as_ref()).unwrap();
     assert!(made.names().unwrap().is_empty());
     let mode = std::fs::metadata(place.path().join("new")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
+}
+
+/// A sandbox in which files grow between the look at them and their copy.
+struct Growing {
+    entries: Vec<DirectoryEntry>,
+    bytes: usize,
+}
+
+fn absent<T>() -> Result<T> {
+    Err(Error::unsupported("nobody asks for this"))
+}
+
+#[async_trait::async_trait]
+impl Files for Growing {
+    async fn list(&self, _: &GuestPath, _: ListOptions) -> Result<Listing> {
+        Ok(Listing { entries: self.entries.clone(), truncated: false })
+    }
+
+    async fn read(&self, path: &GuestPath, _: ByteRange) -> Result<ReadFile> {
+        let stat = FileStat { bytes: self.bytes as u64, ..entry(&path.to_string(), FileKind::Regular, 0, 0).stat };
+        Ok(ReadFile { stat, stream: Box::new(std::io::Cursor::new(vec![0; self.bytes])) })
+    }
+
+    async fn pack(&self, _: &GuestPath) -> Result<Box<dyn tokio::io::AsyncRead + Send + Unpin>> {
+        let mut archive = tar::Builder::new(Vec::new());
+        for entry in &self.entries {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(self.bytes as u64);
+            header.set_mode(0o644);
+            let name = entry.path.to_string();
+            archive.append_data(&mut header, name.trim_start_matches('/'), &vec![0; self.bytes][..]).unwrap();
+        }
+        Ok(Box::new(std::io::Cursor::new(archive.into_inner().unwrap())))
+    }
+
+    async fn stat(&self, _: &GuestPath) -> Result<FileStat> {
+        absent()
+    }
+
+    async fn write(&self, _: &GuestPath, _: WriteOptions) -> Result<Box<dyn WriteFile>> {
+        absent()
+    }
+
+    async fn make_directory(&self, _: &GuestPath) -> Result<()> {
+        absent()
+    }
+
+    async fn remove(&self, _: &GuestPath) -> Result<()> {
+        absent()
+    }
+
+    async fn rename(&self, _: &GuestPath, _: &GuestPath) -> Result<()> {
+        absent()
+    }
+
+    async fn unpack(&self, _: &GuestPath) -> Result<Box<dyn WriteFile>> {
+        absent()
+    }
+}
+
+fn bytes_below(directory: &std::path::Path) -> u64 {
+    std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().metadata().unwrap().len()).sum()
+}
+
+#[tokio::test]
+async fn files_that_grow_meanwhile_do_not_exceed_the_bounds_together() {
+    // One by one, and all together: what stays as it is counts too.
+    for count in [3, FEW + 1] {
+        let place = tempfile::tempdir().unwrap();
+        let mut kept = kept(place.path());
+        let old = entry("/data/old", FileKind::Regular, 60, SECOND);
+        std::fs::write(place.path().join("old"), [0; 60]).unwrap();
+        let last = entry("/data/last", FileKind::Regular, 0, 9 * SECOND);
+        kept.lent = Seen::new(&"/data".parse().unwrap(), vec![old.clone(), last.clone()]);
+        let new = (0..count).map(|number| entry(&format!("/data/new{number}"), FileKind::Regular, 1, 10 * SECOND));
+        let files = Growing { entries: [old, last].into_iter().chain(new).collect(), bytes: 30 };
+        let error = kept.take_back(&files, &"/data".parse().unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
+        assert!(bytes_below(place.path()) <= 100, "{}", bytes_below(place.path()));
+    }
+}
+
+#[tokio::test]
+async fn what_is_too_deep_is_not_kept_and_the_conversation_goes_on() {
+    let place = tempfile::tempdir().unwrap();
+    let mut kept = kept(place.path());
+    let deep = |levels: usize| {
+        let paths = (1..=levels).map(|level| format!("/data{}", "/d".repeat(level)));
+        let entries = paths.map(|path| entry(&path, FileKind::Directory, 0, SECOND)).collect();
+        Growing { entries, bytes: 0 }
+    };
+    let from: GuestPath = "/data".parse().unwrap();
+    let error = kept.take_back(&deep(1200), &from).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LimitExceeded, "{error}");
+    assert!(error.message().contains("128 within each other"), "{error}");
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    kept.take_back(&deep(MOST_LEVELS), &from).await.unwrap();
+    assert_eq!(walk(&kept.tree).unwrap().len(), MOST_LEVELS);
+    std::fs::create_dir(place.path().join(["d"; MOST_LEVELS].join("/")).join("d")).unwrap();
+    assert!(walk(&kept.tree).unwrap_err().message().contains("too many directories within each other"));
 }

@@ -94,14 +94,16 @@ pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Link
     Ok(copied)
 }
 
+/// What came of what was wanted.
+#[derive(Debug, Default)]
+pub struct Received {
+    pub paths: BTreeSet<Vec<u8>>,
+    pub bytes: u64,
+}
+
 /// Of the files in the stream those that are wanted, by their paths without the first name. Tells which of them came.
-pub fn unpack_some(
-    stream: impl Read,
-    tree: &HostTree,
-    bounds: Bounds,
-    wanted: &BTreeSet<Vec<u8>>,
-) -> Result<BTreeSet<Vec<u8>>> {
-    let (mut copied, mut received) = (Copied::default(), BTreeSet::new());
+pub fn unpack_some(stream: impl Read, tree: &HostTree, bounds: Bounds, wanted: &BTreeSet<Vec<u8>>) -> Result<Received> {
+    let (mut copied, mut paths) = (Copied::default(), BTreeSet::new());
     let mut archive = Archive::new(stream);
     for entry in archive.entries().map_err(|cause| broken(&cause))? {
         let mut entry = entry.map_err(|cause| broken(&cause))?;
@@ -114,10 +116,10 @@ pub fn unpack_some(
             copied.bytes += entry.size();
             copied.files += 1;
             write(&mut entry, tree, above, name)?;
-            received.insert(path);
+            paths.insert(path);
         }
     }
-    Ok(received)
+    Ok(Received { paths, bytes: copied.bytes })
 }
 
 fn write<R: Read>(entry: &mut Entry<'_, R>, tree: &HostTree, above: &[OsString], name: &OsStr) -> Result<()> {

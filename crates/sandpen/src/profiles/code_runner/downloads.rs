@@ -45,7 +45,7 @@ async fn download(State(store): State<Arc<Store>>, request: Request) -> Response
             return answer::error(StatusCode::FORBIDDEN, "denied", "the path leads out of its directory");
         }
     };
-    match store.find(&located) {
+    match store.find(&located).await {
         Ok(Opened::File(file)) => {
             let name = located.path.last().map_or(&[][..], FileName::as_bytes);
             serve(file, name, request.headers()).unwrap_or_else(|error| {

@@ -23,7 +23,7 @@ use crate::config::code_runner::{CodeRunnerConfig, FileSecret};
 use crate::random;
 use crate::transfer::host_tree::HostTree;
 use crate::transfer::kept::{Kept, Opened};
-use crate::transfer::names;
+use crate::transfer::{blocking, names};
 
 const LOCKS: &str = ".locks";
 
@@ -41,7 +41,7 @@ pub struct Store {
     /// Where one is kept that nobody chose.
     secret_file: PathBuf,
     links: Links,
-    opened: OnceLock<Root>,
+    opened: OnceLock<Arc<Root>>,
     /// Those who wait for a conversation in this process, in the order in which they came.
     queues: Mutex<BTreeMap<Directory, Weak<Queue<()>>>>,
 }
@@ -74,11 +74,11 @@ impl Store {
     }
 
     /// As [`Self::root`], for clients.
-    fn ready(&self) -> Result<&Root> {
+    fn ready(&self) -> Result<&Arc<Root>> {
         self.root().map_err(|error| conceal(&[&self.root, &self.secret_file], error))
     }
 
-    fn root(&self) -> Result<&Root> {
+    fn root(&self) -> Result<&Arc<Root>> {
         if let Some(root) = self.opened.get() {
             return Ok(root);
         }
@@ -95,20 +95,15 @@ impl Store {
             None => own_secret(&self.secret_file)?,
         };
         let root = Root { tree: HostTree::open_existing(&self.root)?, secret };
-        Ok(self.opened.get_or_init(|| root))
+        Ok(self.opened.get_or_init(|| Arc::new(root)))
     }
 
     /// What has this name below a directory that is called so, or by the beginning of its name.
-    pub fn find(&self, located: &Located) -> Result<Opened> {
-        let lost = |cause: std::io::Error| Error::unavailable("the file cannot be read").with_cause(cause);
-        let root = self.ready()?;
-        let Some(tree) = root.find(&located.directory).map_err(lost)? else { return Ok(Opened::Nothing) };
-        let names = located.path.iter().map(|name| names::here(name.as_bytes())).collect::<Result<Vec<_>>>();
-        match names {
-            Ok(names) => tree.open_below(&names).map_err(lost),
-            // No file of this machine can be called so.
-            Err(_) => Ok(Opened::Nothing),
-        }
+    ///
+    /// Anybody may ask, and there may be many directories to look through: nobody else waits for that.
+    pub async fn find(&self, located: &Located) -> Result<Opened> {
+        let (root, located) = (Arc::clone(self.ready()?), located.clone());
+        blocking(move || root.open(&located)).await
     }
 
     /// In the order in which they came, as far as this process knows; then when no other process has it.
@@ -147,6 +142,17 @@ fn conceal(hidden: &[&Path], error: Error) -> Error {
 }
 
 impl Root {
+    fn open(&self, located: &Located) -> Result<Opened> {
+        let lost = |cause: std::io::Error| Error::unavailable("the file cannot be read").with_cause(cause);
+        let Some(tree) = self.find(&located.directory).map_err(lost)? else { return Ok(Opened::Nothing) };
+        let names = located.path.iter().map(|name| names::here(name.as_bytes())).collect::<Result<Vec<_>>>();
+        match names {
+            Ok(names) => tree.open_below(&names).map_err(lost),
+            // No file of this machine can be called so.
+            Err(_) => Ok(Opened::Nothing),
+        }
+    }
+
     /// Where a conversation has its files. One that the older server's last version made goes on as it is.
     fn directory(&self, whole: &Directory) -> std::io::Result<Directory> {
         let short = whole.shortened();
@@ -185,19 +191,21 @@ impl Conversations for Store {
         let concealed = |error| conceal(&[&self.root], error);
         let tree = tree.map_err(concealed)?;
         // There may be many files to look at.
-        let kept = tokio::task::spawn_blocking(move || Kept::new(tree, limits)).await;
-        let kept = kept.map_err(|cause| Error::internal("looking at files was torn down").with_cause(cause))?;
-        let kept = kept.map_err(concealed)?;
+        let kept = blocking(move || Kept::new(tree, limits)).await.map_err(concealed)?;
         Ok(Box::new(One { directory, kept, root: self.root.clone(), _held: held }))
     }
 
     async fn read(&self, located: &Located, at_most: u64) -> Result<Vec<u8>> {
-        let Opened::File(file) = self.find(located)? else {
+        let Opened::File(file) = self.find(located).await? else {
             return Err(Error::not_found("there is no such file"));
         };
-        let mut bytes = Vec::new();
-        let unread = |cause| Error::unavailable("the file could not be read to its end").with_cause(cause);
-        file.take(at_most + 1).read_to_end(&mut bytes).map_err(unread)?;
+        let bytes = blocking(move || {
+            let mut bytes = Vec::new();
+            let unread = |cause| Error::unavailable("the file could not be read to its end").with_cause(cause);
+            file.take(at_most + 1).read_to_end(&mut bytes).map_err(unread)?;
+            Ok(bytes)
+        });
+        let bytes = bytes.await?;
         if bytes.len() as u64 > at_most {
             return Err(Error::limit_exceeded(format!("the file has more than {at_most} bytes"))
                 .with_hint("read a part of it with run_code"));
@@ -237,12 +245,13 @@ impl Conversation for One {
     }
 
     async fn files(&self) -> Result<Vec<FileName>> {
-        let names = self.concealed(self.kept.names())?;
+        let names = self.concealed(self.kept.names().await)?;
         names.iter().map(|name| FileName::new(name.as_encoded_bytes())).collect()
     }
 
     async fn put(&mut self, name: &FileName, contents: Vec<u8>) -> Result<()> {
-        self.concealed(self.kept.put(name.as_bytes(), &contents))
+        let put = self.kept.put(name.as_bytes(), contents).await;
+        self.concealed(put)
     }
 
     async fn lend(&mut self, files: &dyn Files, to: &GuestPath) -> Result<()> {

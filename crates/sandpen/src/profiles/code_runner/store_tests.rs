@@ -33,8 +33,8 @@ async fn put(store: &Store, conversation: &str, name: &str) -> Directory {
     opened.directory().clone()
 }
 
-fn is_found(store: &Store, path: &str) -> bool {
-    matches!(store.find(&locate(path).unwrap()).unwrap(), Opened::File(_))
+async fn is_found(store: &Store, path: &str) -> bool {
+    matches!(store.find(&locate(path).unwrap()).await.unwrap(), Opened::File(_))
 }
 
 #[tokio::test]
@@ -47,10 +47,10 @@ async fn both_names_of_a_directory_lead_to_it() {
     std::fs::create_dir(place.root().join(old.shortened().as_str())).unwrap();
     assert_eq!(put(&store, "old", "a").await, old.shortened());
     for directory in [&whole, &whole.shortened(), &old, &old.shortened()] {
-        assert!(is_found(&store, &format!("{}/a", directory.as_str())), "{directory:?}");
-        assert!(!is_found(&store, &format!("{}/b", directory.as_str())), "{directory:?}");
+        assert!(is_found(&store, &format!("{}/a", directory.as_str())).await, "{directory:?}");
+        assert!(!is_found(&store, &format!("{}/b", directory.as_str())).await, "{directory:?}");
     }
-    assert!(!is_found(&store, &format!("{}/a", Directory::of(b"third", b"s3cret").as_str())));
+    assert!(!is_found(&store, &format!("{}/a", Directory::of(b"third", b"s3cret").as_str())).await);
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn what_was_planted_leads_nowhere() {
     let directory = directory.as_str();
     for path in [format!("{directory}/link"), format!("{directory}/up/{directory}/a"), format!("{}/a", "0".repeat(64))]
     {
-        assert!(!is_found(&store, &path), "{path}");
+        assert!(!is_found(&store, &path).await, "{path}");
     }
 }
 
@@ -112,4 +112,36 @@ async fn a_root_of_ours_is_for_us_alone_and_is_not_told() {
         Err(error) => error,
     };
     assert!(!error.message().contains(place.root().to_str().unwrap()), "{error}");
+}
+
+#[test]
+fn work_on_files_holds_up_nobody_else() {
+    let runtime = tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let place = Place::new();
+        let store = place.store();
+        let directory = put(&store, "c", "a").await;
+        let mut opened = store.open(b"c", Limits::default()).await.unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let busy = tokio::task::spawn_blocking(move || released.recv());
+        let located = locate(&format!("{}/a", directory.as_str())).unwrap();
+        // The only thread for such work is busy: whatever is done now is done on this one.
+        let mut found = Box::pin(store.find(&located));
+        assert!(is_waiting(found.as_mut()).await);
+        let mut files = opened.files();
+        assert!(is_waiting(files.as_mut()).await);
+        drop(files);
+        let name = FileName::new("b").unwrap();
+        let mut put = opened.put(&name, b"b".to_vec());
+        assert!(is_waiting(put.as_mut()).await);
+        drop(release);
+        let _ = busy.await.unwrap();
+        assert!(matches!(found.await.unwrap(), Opened::File(_)));
+        put.await.unwrap();
+        assert_eq!(opened.files().await.unwrap().len(), 2);
+    });
+}
+
+async fn is_waiting<T>(mut future: std::pin::Pin<&mut (impl Future<Output = T> + ?Sized)>) -> bool {
+    std::future::poll_fn(|context| std::task::Poll::Ready(future.as_mut().poll(context).is_pending())).await
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use sandbox::{Error, Result, SandboxId};
 
-use super::kept::{Found, Opened};
+use super::kept::{Found, MOST_LEVELS, Opened};
 use super::{HostSource, host_error, source};
 
 /// A directory of this machine.
@@ -72,7 +72,7 @@ impl HostTree {
         }
     }
 
-    /// All that is below, directories before what they hold. Fails when there is more than this.
+    /// All that is below, directories before what they hold. Fails when there is more than this, or when it is too deep.
     pub fn walk(&self, most: usize) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
         walk(&self.path, &mut Vec::new(), most, &mut found)?;
@@ -183,6 +183,9 @@ fn walk(directory: &Path, above: &mut Vec<OsString>, most: usize, found: &mut Ve
         let metadata = entry.metadata()?;
         if found.len() >= most {
             return Err(io::Error::other("there are too many files"));
+        }
+        if above.len() >= MOST_LEVELS {
+            return Err(io::Error::other("there are too many directories within each other"));
         }
         above.push(entry.file_name());
         found.push(Found { names: above.clone(), bytes: metadata.is_file().then_some(metadata.len()) });
