@@ -35,6 +35,7 @@ pub mod env;
 pub mod file;
 pub mod flags;
 pub mod gateway;
+mod given;
 pub mod http;
 pub mod key;
 mod places;
@@ -66,6 +67,8 @@ pub struct Config {
     pub quota: Quota,
     /// All that was written, for reading it again with another profile's wishes before it.
     places: Vec<Written>,
+    /// The file that a flag named.
+    named_file: Option<PathBuf>,
 }
 
 /// Packages that are installed for sandboxes.
@@ -123,6 +126,7 @@ impl Default for Config {
             packages: PackageConfig::default(),
             quota: Quota::default(),
             places: Vec::new(),
+            named_file: None,
         }
     }
 }
@@ -131,9 +135,10 @@ impl Config {
     /// The settings of this process: the file that `named` or the usual places give, then `SANDPEN_*`, then flags.
     pub fn load(flags: Written, named: Option<PathBuf>) -> Result<Self> {
         let lookup = variable;
-        let named = named.or_else(|| lookup("SANDPEN_CONFIG").map(PathBuf::from));
-        let file = file::read(named.as_deref(), &usual_files(lookup))?;
+        let told = named.clone().or_else(|| lookup("SANDPEN_CONFIG").map(PathBuf::from));
+        let file = file::read(told.as_deref(), &usual_files(lookup))?;
         let mut config = Self::resolve(file.into_iter().chain([env::read(lookup)?, flags]))?;
+        config.named_file = named;
         if config.state_dir.is_none() {
             config.state_dir = usual_state_dir(lookup);
         }
@@ -207,6 +212,7 @@ impl Config {
             self.places.iter().cloned().partition(|written| matches!(written.origin, Origin::File(_)));
         let mut config = Self::resolve(first.into_iter().chain(files).chain(over_the_file).chain(others))?;
         config.state_dir.clone_from(&self.state_dir);
+        config.named_file.clone_from(&self.named_file);
         Ok(config)
     }
 

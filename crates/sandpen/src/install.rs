@@ -23,15 +23,28 @@ use entry::{Entry, Name};
 #[derive(Clone, Copy, Debug)]
 pub enum Wish<'a> {
     Have(&'a Entry),
-    Lack(&'a Name),
+    Lack {
+        name: &'a Name,
+        /// The path by which others start this program, whose entry it is.
+        program: &'a str,
+    },
 }
 
 impl Wish<'_> {
     pub fn name(&self) -> &Name {
         match self {
             Self::Have(entry) => &entry.name,
-            Self::Lack(name) => name,
+            Self::Lack { name, .. } => name,
         }
+    }
+
+    /// Whether an entry is one that this program may change.
+    fn may_change(&self, entry: &Value) -> bool {
+        let program = match self {
+            Self::Have(entry) => &entry.command,
+            Self::Lack { program, .. } => *program,
+        };
+        entry::is_ours(entry, program)
     }
 
     /// What is to be set in the entry, if there is to be one.
@@ -40,7 +53,7 @@ impl Wish<'_> {
             Self::Have(entry) => {
                 present.map_or_else(|| Ok(entry.fields(is_typed)), |present| entry.fields_instead_of(is_typed, present))
             }
-            Self::Lack(_) => Ok(Vec::new()),
+            Self::Lack { .. } => Ok(Vec::new()),
         }
     }
 
@@ -52,7 +65,7 @@ impl Wish<'_> {
                     whole[key][entry.name.as_str()][field] = value.clone();
                 }
             }
-            Self::Lack(name) => {
+            Self::Lack { name, .. } => {
                 if let Some(servers) = whole.get_mut(key).and_then(Value::as_object_mut) {
                     servers.shift_remove(name.as_str());
                 }
@@ -125,7 +138,7 @@ impl Refusal {
                 let foreign = format!("{path} has a server called {name} that is not sandpen");
                 let hint = match wish {
                     Wish::Have(_) => "it was left alone; choose another name with --name",
-                    Wish::Lack(_) => "it was left alone; remove it by hand if you want it gone",
+                    Wish::Lack { .. } => "it was left alone; remove it by hand if you want it gone",
                 };
                 Error::new(ErrorKind::AlreadyExists, foreign).with_hint(hint)
             }

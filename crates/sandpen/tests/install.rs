@@ -229,3 +229,77 @@ fn whoever_is_root_through_sudo_is_told_whose_file_it_is() {
     let is_told = done.stderr.contains("to set up the client of ada, leave sudo out");
     assert_eq!(is_told, sandbox::system::is_root(), "{}", done.stderr);
 }
+
+#[test]
+fn options_of_the_command_line_are_in_the_entry() {
+    let home = Home::new();
+    home.world.write("own.toml", "");
+    let flags = ["--engine", "docker", "--state-dir", "kept", "--config", "own.toml", "--color", "never"];
+    home.install(&[&["cursor"], &flags[..]].concat()).succeeds();
+    let arguments = || {
+        let whole: Value = serde_json::from_str(&home.world.read(".cursor/mcp.json")).unwrap();
+        whole["mcpServers"]["sandpen"]["args"].clone()
+    };
+    let (config, kept) = (home.path("own.toml"), home.path("kept"));
+    let wanted = json!(["mcp", "--config", config, "--engine", "docker", "--state-dir", kept]);
+    assert_eq!(arguments(), wanted);
+    home.install(&["cursor"]).expect(0, "").says("nothing was changed");
+    home.install(&["cursor", "--engine", "podman"]).succeeds();
+    assert_eq!(arguments(), json!(["mcp", "--config", config, "--state-dir", kept, "--engine", "podman"]));
+
+    let older = |arguments: &[&str]| {
+        let mut command = home.world.command(&[&["mcp", "--profile", "automata", "--install"], arguments].concat());
+        Done::from(command.env_remove("XDG_CONFIG_HOME").env("HOME", home.world.work()).output().unwrap())
+    };
+    older(&["--port", "9"]).expect(1, "").says("speaks over stdio");
+    older(&["--transport", "sse"]).expect(1, "").says("speaks over stdio");
+    if cfg!(target_os = "linux") {
+        older(&["--memory", "1G", "--read-only", "-e", "A=-b"]).succeeds();
+        let text = home.world.read(".config/Claude/claude_desktop_config.json");
+        let whole: Value = serde_json::from_str(&text).unwrap();
+        let wanted = json!(["mcp", "--profile", "automata", "--read-only", "--memory", "1G", "--env", "A=-b"]);
+        assert_eq!(whole["mcpServers"]["code-sandbox-mcp"]["args"], wanted);
+    }
+}
+
+#[test]
+fn arguments_that_are_not_understood_are_left_alone() {
+    let home = Home::new();
+    home.world.write(
+        ".cursor/mcp.json",
+        "{\"mcpServers\": {\"sandpen\": {\"command\": \"sandpen\", \"args\": [\"serve\"]}}}",
+    );
+    let files = home.files();
+    home.install(&["cursor"]).expect(1, "").says("with arguments that are not understood").says("--name");
+    assert_eq!(home.files(), files);
+    home.install(&["cursor", "--remove"]).succeeds();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_program_that_is_called_otherwise_renews_and_removes_its_entry() {
+    let home = Home::new();
+    let program = home.path("sandpen-next");
+    fs::copy(own(), &program).unwrap();
+    let install = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&program);
+        let command = command.args(["install", "cursor"]).args(arguments).env("HOME", home.world.work());
+        Done::from(command.env_remove("XDG_CONFIG_HOME").output().unwrap())
+    };
+    install(&[]).succeeds();
+    install(&[]).expect(0, "").says("nothing was changed");
+    install(&["--profile", "automata", "--name", "sandpen"]).succeeds();
+    install(&["--remove"]).succeeds();
+    assert!(!home.world.read(".cursor/mcp.json").contains("sandpen-next"));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_path_that_is_no_text_can_be_told_to_programs() {
+    use std::os::unix::ffi::OsStrExt;
+    let home = Home::new();
+    let mut command = home.world.command(&["install", "cursor", "--json", "--file"]);
+    let done = Done::from(command.arg(std::ffi::OsStr::from_bytes(b"odd-\xff.json")).output().unwrap());
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.json()["path"].as_str().unwrap().ends_with("odd-\u{fffd}.json"), "{}", done.stdout);
+}

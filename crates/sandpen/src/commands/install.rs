@@ -10,8 +10,9 @@ use serde::Serialize;
 use tools::ProfileName;
 
 use crate::cli::examples;
-use crate::config::Config;
+use crate::config::{Config, Key};
 use crate::exit::Exit;
+use crate::install::arguments::{Given, takes_value};
 use crate::install::client::Client;
 use crate::install::entry::{Entry, Name};
 use crate::install::file::{Configuration, Written};
@@ -21,8 +22,9 @@ use crate::output::{self, Audience, Teller};
 
 /// Set up an MCP client to use this program
 ///
-/// Writes an entry for sandpen mcp into the client's own configuration. Everything else in the file stays as it is, byte for
-/// byte; a copy of the file is kept beside it, and a file that is broken is left alone.
+/// Writes an entry for sandpen mcp into the client's own configuration, with the global options that are given here. Everything
+/// else in the file stays as it is, but for a comma beside the entry; a copy of the file is kept beside it, and a file that is
+/// broken is left alone.
 #[derive(Args, Debug)]
 #[command(after_help = examples(&[
     ("sandpen install claude-desktop", "set it up"),
@@ -74,12 +76,12 @@ impl Arguments {
 struct Report<'a> {
     client: &'static str,
     name: &'a str,
-    path: &'a Path,
+    path: &'a str,
     action: &'static str,
     dry_run: bool,
     client_found: bool,
-    backup: Option<PathBuf>,
-    /// What to do now; absent when nothing was changed.
+    backup: Option<String>,
+    /// What to do before the client knows; absent when there is no change to know of.
     restart: Option<&'static str>,
     /// Of a dry run.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -101,14 +103,28 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         None => Name::usual(profile),
     };
     if arguments.remove {
-        return change(&arguments, Wish::Lack(&name), audience);
+        // One that cannot be found any more can still be taken out.
+        let program = program::path().unwrap_or_else(|_| program::USUAL_NAME.to_owned());
+        return change(&arguments, Wish::Lack { name: &name, program: &program }, audience);
     }
-    let entry = Entry { name, command: program::path()?, profile, options: Vec::new() };
+    let entry = Entry { name, command: program::path()?, profile, options: options(&config)? };
     if arguments.print {
         print(arguments.client, &entry, audience);
         return Ok(Exit::SUCCESS);
     }
     change(&arguments, Wish::Have(&entry), audience)
+}
+
+/// What was said of the server on this command line is to be said whenever it is started.
+fn options(config: &Config) -> Result<Vec<Given>> {
+    let file = config.named_file()?.map(|file| Given { name: "config".to_owned(), value: Some(file) });
+    let flags = config.flags()?.into_iter().filter(|(key, _)| *key != Key::Profile);
+    let options = flags.map(|(key, value)| {
+        let name = key.flag().trim_start_matches('-').to_owned();
+        let value = takes_value(&name).then_some(value);
+        Given { name, value }
+    });
+    Ok(file.into_iter().chain(options).collect())
 }
 
 fn print(client: Client, entry: &Entry, audience: Audience) {
@@ -136,17 +152,19 @@ fn change(arguments: &Arguments, wish: Wish<'_>, audience: Audience) -> Result<E
     }
     let done = apply(client, &path, wish, arguments.dry_run)?;
     let changes = done.edit.action.changes();
+    // For reading: one that is not UTF-8 would have no place in an object.
+    let shown = path.display().to_string();
     let report = Report {
         client: client.word(),
         name: wish.name().as_str(),
-        path: &path,
+        path: &shown,
         action: past(done.edit.action),
         dry_run: arguments.dry_run,
         client_found,
-        backup: done.backup,
+        backup: done.backup.map(|backup| backup.display().to_string()),
         restart: changes.then(|| client.restart()),
         difference: arguments.dry_run.then(|| {
-            let colourful = difference::unified(&path.display().to_string(), &done.before, &done.edit.text);
+            let colourful = difference::unified(&shown, &done.before, &done.edit.text);
             match audience {
                 Audience::Person => colourful,
                 Audience::Program => anstream::adapter::strip_str(&colourful).to_string(),
@@ -161,7 +179,7 @@ fn change(arguments: &Arguments, wish: Wish<'_>, audience: Audience) -> Result<E
 }
 
 fn tell(report: &Report<'_>, client: Client, action: Action, is_usual: bool) {
-    let (name, path) = (report.name, report.path.display());
+    let (name, path) = (report.name, report.path);
     if let Some(difference) = &report.difference {
         output::text(difference);
     }
@@ -180,7 +198,7 @@ fn tell(report: &Report<'_>, client: Client, action: Action, is_usual: bool) {
     }
     output::text(&format!("{sentence}\n"));
     if let Some(backup) = &report.backup {
-        output::note(&format!("the file as it was is kept in {}", backup.display()), None);
+        output::note(&format!("the file as it was is kept in {backup}"), None);
     }
     if is_usual && !report.client_found {
         output::note(&format!("{} does not seem to be installed here", client.title()), None);

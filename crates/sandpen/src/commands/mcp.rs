@@ -101,6 +101,10 @@ impl OlderFlags {
                 Err(Error::invalid_input(format!("{flag} goes with --profile automata only"))
                     .with_hint("without it, sandpen mcp serves over stdio and sandpen serve over HTTP"))
             }
+            Some(_) if self.install && (self.is_sse() || self.port.is_some()) => Err(Error::invalid_input(
+                "--transport sse and --port say nothing to Claude Desktop, which speaks over stdio",
+            )
+            .with_hint("leave them out with --install")),
             Some(_) | None => Ok(()),
         }
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Refusal;
 use super::arguments::{Arguments, Given};
+use super::program::USUAL_NAME;
 
 /// The name of a server among those of a client. Clients put it before the names of tools, which models bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,16 +105,18 @@ fn nested_in_command(entry: &Value) -> Result<Vec<(String, Value)>, Refusal> {
     moved.collect()
 }
 
-/// Whether an entry starts this program, wherever it lies. Earlier versions of Zed had the path within the command.
-pub fn is_ours(entry: &Value) -> bool {
+/// Whether an entry starts this program, wherever it lies and whatever it is called here. Earlier versions of Zed had the path
+/// within the command.
+pub fn is_ours(entry: &Value, program: &str) -> bool {
     let command = entry.get("command");
     let path = command.and_then(|command| command.get("path").unwrap_or(command).as_str());
-    // By hand, because entries may have been written on another system.
-    let file = path.and_then(|path| path.rsplit(['/', '\\']).next());
-    file.is_some_and(|file| {
-        let file = file.to_ascii_lowercase();
-        file.strip_suffix(".exe").unwrap_or(&file) == "sandpen"
-    })
+    path.map(program_name).is_some_and(|name| name == USUAL_NAME || name == program_name(program))
+}
+
+/// By hand, because entries may have been written on another system.
+fn program_name(path: &str) -> String {
+    let file = path.rsplit(['/', '\\']).next().unwrap_or(path).to_ascii_lowercase();
+    file.strip_suffix(".exe").map(str::to_owned).unwrap_or(file)
 }
 
 #[cfg(test)]
@@ -143,14 +146,22 @@ mod tests {
     #[test]
     fn an_entry_is_ours_by_its_program() {
         for command in ["sandpen", "/usr/local/bin/sandpen", r"C:\Tools\Sandpen.EXE"] {
-            assert!(is_ours(&json!({ "command": command })), "{command}");
+            assert!(is_ours(&json!({ "command": command }), "/bin/sandpen"), "{command}");
         }
-        assert!(is_ours(&json!({ "command": { "path": "/bin/sandpen", "args": ["mcp"] } })));
+        assert!(is_ours(&json!({ "command": { "path": "/bin/sandpen", "args": ["mcp"] } }), "/bin/sandpen"));
         for foreign in [json!({ "command": "npx" }), json!({ "command": "sandpen-old" }), json!({ "url": "http://x" })]
         {
-            assert!(!is_ours(&foreign), "{foreign}");
+            assert!(!is_ours(&foreign, "/bin/sandpen"), "{foreign}");
         }
-        assert!(!is_ours(&json!("sandpen")) && !is_ours(&json!(null)));
+        assert!(!is_ours(&json!("sandpen"), "sandpen") && !is_ours(&json!(null), "sandpen"));
+    }
+
+    #[test]
+    fn a_program_that_is_called_otherwise_knows_its_own_entry() {
+        for command in ["/opt/sandpen-1.2", "/elsewhere/sandpen-1.2", "/usr/bin/sandpen"] {
+            assert!(is_ours(&json!({ "command": command }), "/opt/sandpen-1.2"), "{command}");
+        }
+        assert!(!is_ours(&json!({ "command": "/opt/sandpen-1.1" }), "/opt/sandpen-1.2"));
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod render;
 mod splice;
 
 use super::client::Shape;
-use super::entry::{Entry, is_ours};
+use super::entry::Entry;
 use super::{Action, Edit, Refusal, Wish};
 
 use crate::output;
@@ -21,15 +21,15 @@ pub use render::on_one_line;
 pub fn edit(text: &str, shape: Shape, wish: Wish<'_>) -> Result<Edit, Refusal> {
     let file = File { shape };
     let present = file.find(text, &[shape.key, wish.name().as_str()])?;
-    if present.as_ref().is_some_and(|entry| !is_ours(entry)) {
+    if present.as_ref().is_some_and(|entry| !wish.may_change(entry)) {
         return Err(Refusal::Foreign);
     }
     let at = [shape.key, wish.name().as_str()];
     let fields = wish.fields(shape.is_typed, present.as_ref())?;
     let mut edited = text.to_owned();
     let action = match (wish, &present) {
-        (Wish::Lack(_), None) => Action::Miss,
-        (Wish::Lack(_), Some(_)) => {
+        (Wish::Lack { .. }, None) => Action::Miss,
+        (Wish::Lack { .. }, Some(_)) => {
             edited = file.remove(text, at)?;
             Action::Remove
         }

@@ -20,7 +20,7 @@ fn added(client: Client, text: &str) -> String {
 
 #[track_caller]
 fn removed(client: Client, text: &str) -> String {
-    let edit = edit(text, shape(client), Wish::Lack(&Name::usual(None))).unwrap();
+    let edit = edit(text, shape(client), Wish::Lack { name: &Name::usual(None), program: "/bin/sandpen" }).unwrap();
     assert_eq!(edit.action, Action::Remove);
     edit.text
 }
@@ -143,7 +143,8 @@ fn the_shape_that_zed_had_is_brought_up_to_date() {
 fn another_server_of_that_name_is_left_alone() {
     let text = r#"{"mcpServers": {"sandpen": {"command": "npx", "args": ["sandpen"]}}}"#;
     assert_eq!(refusal(Client::Cursor, text), Refusal::Foreign);
-    let wish = Wish::Lack(&Name::usual(None));
+    let name = Name::usual(None);
+    let wish = Wish::Lack { name: &name, program: "/bin/sandpen" };
     assert_eq!(edit(text, shape(Client::Cursor), wish).unwrap_err(), Refusal::Foreign);
     let nothing = edit("{}", shape(Client::Cursor), wish).unwrap();
     assert_eq!(nothing, Edit { action: Action::Miss, text: "{}".to_owned() });

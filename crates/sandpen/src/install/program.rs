@@ -5,6 +5,10 @@ use std::path::{Path, PathBuf};
 
 use sandbox::{Error, Result};
 
+/// What it is called unless somebody renames it.
+pub const USUAL_NAME: &str = "sandpen";
+
+/// The whole of it.
 pub fn path() -> Result<String> {
     let own = std::env::current_exe().and_then(std::path::absolute);
     let own = own.map_err(|cause| Error::unavailable("this program cannot be found").with_cause(cause))?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::entry::{Entry, Name, is_ours};
+use super::entry::{Entry, Name};
 use super::json::on_one_line;
 use super::{Action, Edit, Refusal, Wish, newline_of};
 
@@ -25,13 +25,13 @@ pub fn edit(text: &str, wish: Wish<'_>) -> Result<Edit, Refusal> {
     let found = servers.and_then(|servers| servers.get(name));
     let whole = value(text)?;
     let present = &whole[KEY][name];
-    if found.is_some() && !is_ours(present) {
+    if found.is_some() && !wish.may_change(present) {
         return Err(Refusal::Foreign);
     }
     let fields = wish.fields(false, found.map(|_| present))?;
     let (action, edited) = match (wish, found) {
-        (Wish::Lack(_), None) => (Action::Miss, text.to_owned()),
-        (Wish::Lack(_), Some(found)) => (Action::Remove, without(text, found)?),
+        (Wish::Lack { .. }, None) => (Action::Miss, text.to_owned()),
+        (Wish::Lack { .. }, Some(found)) => (Action::Remove, without(text, found)?),
         (Wish::Have(entry), None) => (Action::Add, with(text, &entry.name, &fields)),
         (Wish::Have(_), Some(found)) => {
             let edited = renewed(text, found, &fields, present)?;
@@ -212,7 +212,7 @@ mod tests {
 
     #[track_caller]
     fn lack(text: &str) -> Edit {
-        edit(text, Wish::Lack(&Name::usual(None))).unwrap()
+        edit(text, Wish::Lack { name: &Name::usual(None), program: "/bin/sandpen" }).unwrap()
     }
 
     #[test]
@@ -265,7 +265,10 @@ mod tests {
     #[test]
     fn what_cannot_be_changed_safely_is_left_alone() {
         let on_one_line = "mcp_servers = { sandpen = { command = 'sandpen' }, b = {} }\n";
-        assert_eq!(edit(on_one_line, Wish::Lack(&Name::usual(None))).unwrap_err(), Refusal::Unusual);
+        assert_eq!(
+            edit(on_one_line, Wish::Lack { name: &Name::usual(None), program: "/bin/sandpen" }).unwrap_err(),
+            Refusal::Unusual
+        );
         assert_eq!(edit("mcp_servers = { b = {} }\n", Wish::Have(&entry(None))).unwrap_err(), Refusal::Unusual);
         let foreign = "[mcp_servers.sandpen]\nurl = 'https://example.com'\n";
         assert_eq!(edit(foreign, Wish::Have(&entry(None))).unwrap_err(), Refusal::Foreign);
