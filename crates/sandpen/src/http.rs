@@ -52,6 +52,7 @@ pub async fn bind(address: SocketAddr, entrance: Entrance) -> Result<TcpListener
 /// All routes behind their checks.
 ///
 /// `links`: what is found by an address that nobody guesses, and asks nobody who they are. Another site's page may lead there.
+/// Where a token is asked for, these, and whether the server is well, are all that strangers get, by whatever name they come.
 pub fn routes(protocol: Router, links: Router, access: Access, owner: Owner, drain: &Drain) -> Router {
     let to_tools = Gate { access, owner, drain: drain.clone(), leads_to: LeadsTo::Tools };
     let to_links = Gate { leads_to: LeadsTo::Links, ..to_tools.clone() };

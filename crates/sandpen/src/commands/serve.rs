@@ -34,8 +34,8 @@ use crate::{log, outcome, wiring};
 /// Serve MCP clients over HTTP, on this machine
 ///
 /// The address is /mcp, for clients since 2025, and /sse for older ones. Nobody is asked who they are, so only this
-/// machine can be served; web pages are refused unless --allowed-origins names them. The first Ctrl-C or SIGTERM
-/// finishes what goes on, within 10 s; the second ends at once.
+/// machine can be served; --profile code-runner with its token can serve others. Web pages are refused unless
+/// --allowed-origins names them. The first Ctrl-C or SIGTERM finishes what goes on, within 10 s; the second ends at once.
 #[derive(Args, Debug)]
 #[command(after_help = examples(&[
     ("sandpen serve", "at http://127.0.0.1:8228/mcp"),
@@ -112,7 +112,7 @@ pub fn serve(mut config: Config, inbox: Inbox) -> Result<Exit> {
         }
         let named = config.code_runner.base.as_ref().and_then(BaseUrl::host);
         let hosts: Vec<AllowedHost> = config.http.allowed_hosts.iter().chain(named).cloned().collect();
-        let access = Access::new(address, &hosts, &config.http.allowed_origins);
+        let access = Access::new(address, entrance(&config), &hosts, &config.http.allowed_origins);
         let routes = http::routes(protocol, links, access, Owner::local(), &drain);
         announce(&config, address);
         remark(&config);

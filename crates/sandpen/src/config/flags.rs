@@ -338,7 +338,7 @@ impl ServingFlags {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "HTTP")]
 pub struct HttpFlags {
-    /// Where to listen, on this machine only; port 0 takes a free one [default: 127.0.0.1:8228]
+    /// Where to listen: on this machine only, but with a token; port 0 takes a free one [default: 127.0.0.1:8228]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
 

@@ -3,6 +3,9 @@
 //! A page can make a browser send requests to any address, and can make its own name resolve to ours (DNS rebinding).
 //! It cannot choose what the browser writes into `Host`, `Origin` and `Sec-Fetch-Site`. Programs that are no browsers
 //! write what they like, and are not what this is about.
+//!
+//! Where a token is asked for, a page that has made its name resolve to ours gets no further than any stranger: it does not
+//! have the token. There the server may be addressed by any name, as those who reach it from other machines do.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -12,11 +15,14 @@ use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use sandbox::{Error, Result};
 
+use super::Entrance;
+
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Decided once, when the server knows its own address.
 #[derive(Clone, Debug)]
 pub struct Access {
+    entrance: Entrance,
     hosts: Vec<AllowedHost>,
     origins: Vec<AllowedOrigin>,
 }
@@ -63,14 +69,14 @@ pub enum Refusal {
 impl Access {
     /// Pages served from the address itself are allowed, whatever port other pages of this machine have: those may show
     /// what sandboxed code made.
-    pub fn new(listening: SocketAddr, hosts: &[AllowedHost], origins: &[AllowedOrigin]) -> Self {
+    pub fn new(listening: SocketAddr, entrance: Entrance, hosts: &[AllowedHost], origins: &[AllowedOrigin]) -> Self {
         let loopback = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
         let own = loopback.map(|name| AllowedOrigin {
             scheme: "http".to_owned(),
             name,
             port: AllowedPort::This(listening.port()),
         });
-        Self { hosts: hosts.to_vec(), origins: own.into_iter().chain(origins.iter().cloned()).collect() }
+        Self { entrance, hosts: hosts.to_vec(), origins: own.into_iter().chain(origins.iter().cloned()).collect() }
     }
 
     pub fn admit(&self, uri: &Uri, headers: &HeaderMap) -> std::result::Result<Caller, Refusal> {
@@ -98,7 +104,8 @@ impl Access {
     /// name without being on this machine.
     fn allows_host(&self, host: &Authority) -> bool {
         let name = host.host().to_ascii_lowercase();
-        is_loopback(&name)
+        self.entrance == Entrance::Token
+            || is_loopback(&name)
             || self.hosts.iter().any(|allowed| {
                 allowed.name == name
                     && allowed

@@ -1,18 +1,26 @@
 use super::*;
 
 fn access() -> Access {
+    access_by(Entrance::Open)
+}
+
+fn access_by(entrance: Entrance) -> Access {
     let hosts = ["sandpen.example.com", "other.example.com:8443"].map(|host| host.parse().unwrap());
     let origins = ["https://app.example.com", "http://tools.example.com:*"].map(|origin| origin.parse().unwrap());
-    Access::new("127.0.0.1:8228".parse().unwrap(), &hosts, &origins)
+    Access::new("127.0.0.1:8228".parse().unwrap(), entrance, &hosts, &origins)
 }
 
 fn admit(headers: &[(&str, &str)]) -> std::result::Result<Caller, Refusal> {
+    admit_by(Entrance::Open, headers)
+}
+
+fn admit_by(entrance: Entrance, headers: &[(&str, &str)]) -> std::result::Result<Caller, Refusal> {
     let headers = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
     let mut map = HeaderMap::new();
     headers.for_each(|(name, value): (HeaderName, HeaderValue)| {
         map.append(name, value);
     });
-    access().admit(&Uri::from_static("/mcp"), &map)
+    access_by(entrance).admit(&Uri::from_static("/mcp"), &map)
 }
 
 #[test]
@@ -34,6 +42,21 @@ fn a_name_that_leads_here_is_not_enough() {
     }
     assert_eq!(admit(&[]), Err(Refusal::UnclearHost));
     assert_eq!(admit(&[("host", "localhost"), ("host", "localhost")]), Err(Refusal::UnclearHost));
+}
+
+#[test]
+fn where_a_token_is_asked_for_any_name_will_do_but_not_any_page() {
+    let by_token = |headers: &[(&str, &str)]| admit_by(Entrance::Token, headers);
+    for host in ["10.0.0.1:8080", "[::2]", "sandbox.lan:8080", "evil.example"] {
+        assert_eq!(by_token(&[("host", host)]), Ok(Caller::Program), "{host}");
+        let origin = format!("http://{host}");
+        assert_eq!(by_token(&[("host", host), ("origin", &origin)]), Err(Refusal::ForeignOrigin), "{host}");
+        assert_eq!(by_token(&[("host", host), ("sec-fetch-site", "cross-site")]), Err(Refusal::CrossSite), "{host}");
+    }
+    for host in ["user@localhost", ""] {
+        assert_eq!(by_token(&[("host", host)]), Err(Refusal::UnclearHost), "{host:?}");
+    }
+    assert_eq!(by_token(&[]), Err(Refusal::UnclearHost));
 }
 
 #[test]
