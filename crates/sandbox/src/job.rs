@@ -13,7 +13,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecOutcome, ExecRequest};
 use crate::id::SandboxId;
 use crate::isolation::Layer;
-use crate::output::CappedOutput;
+use crate::output::{CappedOutput, OutputCaps};
 use crate::path::AskedPath;
 use crate::runner::RunCode;
 use crate::spec::{Environment, SandboxSpec};
@@ -32,11 +32,22 @@ pub struct JobRequest {
     pub key: Option<IdempotencyKey>,
     /// Remember the files first, to be able to go back to them. Only in a sandbox that stays.
     pub checkpoint: bool,
+    /// What is kept of each stream, when not as much as usual. Of more than the service lets be asked for, that is kept.
+    pub kept: Option<OutputCaps>,
 }
 
 impl JobRequest {
     pub fn new(place: JobPlace, work: JobWork) -> Self {
-        Self { place, work, work_directory: None, files: Vec::new(), stdin: Vec::new(), key: None, checkpoint: false }
+        Self {
+            place,
+            work,
+            work_directory: None,
+            files: Vec::new(),
+            stdin: Vec::new(),
+            key: None,
+            checkpoint: false,
+            kept: None,
+        }
     }
 }
 

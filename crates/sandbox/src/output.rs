@@ -3,12 +3,20 @@
 use std::collections::VecDeque;
 
 /// How much of one stream is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutputCaps {
     /// Bytes kept from the start: the first error is usually the cause.
     pub head: usize,
     /// Bytes kept from the end: the last line is usually the result.
     pub tail: usize,
+}
+
+impl OutputCaps {
+    /// Not more at either end than there.
+    #[must_use]
+    pub fn at_most(self, most: Self) -> Self {
+        Self { head: self.head.min(most.head), tail: self.tail.min(most.tail) }
+    }
 }
 
 impl Default for OutputCaps {

@@ -33,6 +33,8 @@ pub(super) use table::Jobs;
 pub struct JobSettings {
     /// Of each stream.
     pub output: OutputCaps,
+    /// Of each stream, for a job that asks for more than usual.
+    pub most_output: OutputCaps,
     /// How long an ended job, and the artifacts of its sandbox, can be read.
     pub kept_for: Duration,
     /// Ended jobs of one owner.
@@ -51,6 +53,7 @@ impl Default for JobSettings {
     fn default() -> Self {
         Self {
             output: OutputCaps { head: 256 * 1024, tail: 256 * 1024 },
+            most_output: OutputCaps { head: 512 * 1024, tail: 512 * 1024 },
             kept_for: Duration::from_secs(10 * 60),
             kept_jobs: 64,
             kept_output: 16 << 20,

@@ -1,7 +1,7 @@
 //! Commands and code that are run to their end, which is all that older servers know of runs.
 
 use sandbox::service::Job;
-use sandbox::{ExecStatus, JobRequest, JobResult, JobStatus, Result};
+use sandbox::{ExecStatus, JobRequest, JobResult, JobStatus, OutputCaps, Result};
 
 use crate::call::Call;
 use crate::catalog::run;
@@ -18,8 +18,12 @@ pub struct Ended {
     job: Job,
 }
 
+/// Older servers kept all output, or about this much of each stream.
+pub const KEPT: OutputCaps = OutputCaps { head: 512 * 1024, tail: 512 * 1024 };
+
 /// Runs it, for as long as its own time limit lets it. A caller that goes away takes the run along.
 pub async fn run(call: &Call, request: JobRequest) -> Result<Ended> {
+    let request = JobRequest { kept: Some(KEPT), ..request };
     let job = run::to_the_end(call, request).await?;
     let result = match job.status() {
         JobStatus::Ended(result) => result,

@@ -22,6 +22,7 @@ use crate::event::{EventKind, StopReason};
 use crate::exec::{ExecStatus, OnDisconnect, OutputTarget};
 use crate::id::{JobId, Owner, SandboxId};
 use crate::job::{JobFailure, JobPlace, JobRequest, JobResult, JobStatus, JobWork};
+use crate::output::OutputCaps;
 use crate::service::core::Core;
 use crate::service::create::Origin;
 use crate::spec::{Persistence, SandboxSpec};
@@ -55,7 +56,7 @@ impl Core {
             network,
             started_at: SystemTime::now(),
             title: self.title(&request.work),
-            streams: Streams::new(self.settings.jobs.output),
+            streams: Streams::new(self.kept_of(&request)),
             status: watch::Sender::new(JobStatus::Running),
             stop: watch::Sender::new(false),
             attendants: Attendants::default(),
@@ -70,6 +71,11 @@ impl Core {
             promise.keep(ended);
         });
         Ok(Job { shared })
+    }
+
+    fn kept_of(&self, request: &JobRequest) -> OutputCaps {
+        let jobs = &self.settings.jobs;
+        request.kept.map_or(jobs.output, |asked| asked.at_most(jobs.most_output))
     }
 
     /// What can be known to be wrong before anything is done.
@@ -135,7 +141,7 @@ impl Core {
     }
 
     async fn see_through(self: &Arc<Self>, job: &Shared, request: JobRequest) -> Result<JobResult> {
-        let JobRequest { place, work, work_directory, files, stdin, key: _, checkpoint } = request;
+        let JobRequest { place, work, work_directory, files, stdin, key: _, checkpoint, kept: _ } = request;
         let assignment = Assignment { work, work_directory, files, stdin, checkpoint };
         match place {
             JobPlace::Existing(_) => match self.work_in_time(job, assignment).await? {

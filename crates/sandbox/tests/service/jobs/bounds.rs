@@ -1,6 +1,6 @@
 //! What is kept of jobs is bounded in number, bytes and time.
 
-use sandbox::{ByteRange, ErrorKind, Owner, Quota};
+use sandbox::{ByteRange, ErrorKind, JobRequest, OutputCaps, Owner, Quota};
 
 use super::{fresh, run, start, status, stdout};
 use crate::support::{World, kind, owner, seconds};
@@ -37,6 +37,25 @@ async fn kept_output_is_bounded_per_owner() {
     }
     assert_eq!(service.jobs(&owner()).len(), 2);
     assert_eq!(service.jobs(&other).len(), 1);
+}
+
+#[tokio::test]
+async fn a_job_can_ask_for_more_of_its_output_to_be_kept_up_to_a_bound() {
+    let world = World::new();
+    let usual = OutputCaps { head: 1000, tail: 1000 };
+    let most = OutputCaps { head: 3000, tail: 2000 };
+    let service = world
+        .process_set(|settings| {
+            settings.jobs.output = usual;
+            settings.jobs.most_output = most;
+        })
+        .await;
+    let caps = |bytes| Some(OutputCaps { head: bytes, tail: bytes });
+    for (asked, kept) in [(None, 2000), (caps(10), 20), (caps(1500), 3000), (caps(usize::MAX), 5000)] {
+        let job = start(&service, JobRequest { kept: asked, ..fresh("head -c 20000 /dev/zero") });
+        status(&job).await;
+        assert_eq!(job.output().stdout.kept(), kept, "{asked:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
