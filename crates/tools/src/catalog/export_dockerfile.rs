@@ -92,14 +92,18 @@ async fn export(call: Call, arguments: Arguments) -> Result<Answer<Exported>> {
     Ok(Answer { content, value })
 }
 
-/// The Dockerfile, and what is to be said of it. The context is put into the sandbox, at [`CONTEXT`].
-pub async fn write(
-    call: &Call,
-    sandbox: &SandboxInfo,
-    base: Option<ImageName>,
-    verify: bool,
-) -> Result<(String, String)> {
-    exported(call, sandbox, base, verify).await.map(|(dockerfile, value)| (dockerfile, told(&value)))
+/// The context is put into the sandbox, at [`CONTEXT`].
+pub async fn write(call: &Call, sandbox: &SandboxInfo, base: Option<ImageName>, verify: bool) -> Result<Written> {
+    let (dockerfile, value) = exported(call, sandbox, base, verify).await?;
+    Ok(Written { dockerfile, report: told(&value), context_bytes: value.context_bytes })
+}
+
+/// What came of an export.
+pub struct Written {
+    pub dockerfile: String,
+    /// What is to be said of it.
+    pub report: String,
+    pub context_bytes: u64,
 }
 
 async fn exported(

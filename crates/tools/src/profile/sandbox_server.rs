@@ -24,6 +24,7 @@ use crate::text;
 use crate::tool::{self, Definition, Hints, Reason, Rejection, Tool};
 
 mod names;
+mod parts;
 mod words;
 
 const DIRECTORY: &str = "/workspace";
@@ -433,19 +434,20 @@ async fn save(call: &Call, sandbox: &SandboxInfo, name: &str) -> Result<Said, Fa
 async fn export(call: &Call, sandbox: &SandboxInfo) -> Result<Said, Failure> {
     let stays = sandbox.persistence == Persistence::Persistent && is_local(call);
     let exported = export_dockerfile::write(call, sandbox, None, true).await;
-    let (dockerfile, report) = exported.map_err(|error| match error.kind() {
-        // This tool has no argument for what is missing.
-        ErrorKind::InvalidInput => error.with_hint(match stays {
-            true => format!("run on the server's machine: sandpen export {} DIRECTORY --base IMAGE", sandbox.id),
-            false => "create the container from an image that a registry has, such as python:3.12-slim".to_owned(),
-        }),
-        ErrorKind::Unsupported => error.with_hint("use save_container_state to keep the files"),
-        _ => error,
-    })?;
+    let export_dockerfile::Written { dockerfile, report, context_bytes } =
+        exported.map_err(|error| match error.kind() {
+            // This tool has no argument for what is missing.
+            ErrorKind::InvalidInput => error.with_hint(match stays {
+                true => format!("run on the server's machine: sandpen export {} DIRECTORY --base IMAGE", sandbox.id),
+                false => "create the container from an image that a registry has, such as python:3.12-slim".to_owned(),
+            }),
+            ErrorKind::Unsupported => error.with_hint("use save_container_state to keep the files"),
+            _ => error,
+        })?;
     let archive = export::CONTEXT;
     let way_out = match stays {
         true => format!("sandpen cp {}:{archive} context.tar, on the server's machine", sandbox.id),
-        false => format!("execute_command_in_container with base64 {archive}, decoded to context.tar"),
+        false => parts::way_out(archive, context_bytes),
     };
     let mut text = format!(
         "Here's a Dockerfile to recreate this environment:\n\n{}\n\nTo use this Dockerfile:\n1. Get the build context, an \

@@ -58,6 +58,16 @@ async fn commands_are_words_and_their_output_is_all_that_is_told() {
     assert_eq!(run(&world, &id, " ").await, "Error executing command: there is no command to run (invalid_input)");
 }
 
+/// Twice as much as tools of ours keep.
+#[tokio::test]
+async fn a_mebibyte_of_output_comes_whole_and_of_more_both_ends() {
+    let world = world(&[]).await;
+    let id = container(&world, "host", false).await;
+    assert_eq!(run(&world, &id, "head -c 1048576 /dev/zero").await.len(), 1 << 20);
+    let much = run(&world, &id, "head -c 1048586 /dev/zero").await;
+    assert!(much.contains("\n[… 10 bytes left out …]\n"), "{} bytes", much.len());
+}
+
 #[tokio::test]
 async fn options_give_a_shell_and_flag_what_fails() {
     let world = world(&[ProfileOption::Shell, ProfileOption::FlagFailures]).await;
@@ -192,8 +202,8 @@ async fn a_call_that_is_given_up_takes_its_command_along() {
     panic!("the command goes on");
 }
 
-/// Knows one Dockerfile.
-struct Known;
+/// Knows one Dockerfile, with a context.
+struct Known(Vec<u8>);
 
 #[async_trait]
 impl Exporter for Known {
@@ -201,7 +211,7 @@ impl Exporter for Known {
         assert_eq!(request.base, None);
         let outcome = Outcome::Compared { same: 7, differences: Vec::new(), more: 0 };
         let report = Report { base: "own:1".to_owned(), base_digest: None, outcome, builds: 1, notes: Vec::new() };
-        let context = Box::new(std::io::Cursor::new(b"the context".to_vec()));
+        let context = Box::new(std::io::Cursor::new(self.0.clone()));
         Ok(Export { dockerfile: "FROM own:1\nWORKDIR /workspace\n".to_owned(), context, report })
     }
 }
@@ -212,7 +222,7 @@ async fn an_export_is_a_dockerfile_between_words_about_it() {
     for persist in [false, true] {
         let id = container(&world, "host", persist).await;
         let mut call = world.caller();
-        call.exporter = Some(Arc::new(Known));
+        call.exporter = Some(Arc::new(Known(b"the context".to_vec())));
         let told = text(&world.call_as(call, "export_dockerfile", json!({ "container_id": id })).await);
         let start = "Here's a Dockerfile to recreate this environment:\n\nFROM own:1\nWORKDIR /workspace\n\n\
                      To use this Dockerfile:\n1. ";
@@ -228,6 +238,23 @@ async fn an_export_is_a_dockerfile_between_words_about_it() {
         without.starts_with("Error generating Dockerfile: ") && without.contains("save_container_state"),
         "{without}"
     );
+}
+
+#[tokio::test]
+async fn a_context_that_no_answer_has_room_for_is_fetched_in_parts() {
+    let world = world(&[]).await;
+    for (bytes, parts) in [(1000, None), (3 << 20, Some("N from 0 to 5"))] {
+        let id = container(&world, "host", false).await;
+        let mut call = world.caller();
+        call.exporter = Some(Arc::new(Known(vec![7; bytes])));
+        let told = text(&world.call_as(call, "export_dockerfile", json!({ "container_id": id })).await);
+        match parts {
+            Some(parts) => {
+                assert!(told.contains(parts) && told.contains("dd if=/tmp/dockerfile-context.tar bs="), "{told}");
+            }
+            None => assert!(told.contains("with base64 /tmp/dockerfile-context.tar, decoded"), "{told}"),
+        }
+    }
 }
 
 #[tokio::test]
