@@ -25,12 +25,17 @@ use crate::tool::{self, Reason, Rejection, Tool};
 
 mod copies;
 mod logs;
+mod transcript;
 mod words;
 
+use transcript::Transcript;
 use words::Which;
 
 /// Where relative paths start.
 const DIRECTORY: &str = "/app";
+
+/// What an answer has room for: both streams of one command, whole, and as much again.
+const TRANSCRIPT_BYTES: usize = 4 << 20;
 
 #[derive(Debug)]
 pub struct Automata {
@@ -155,28 +160,27 @@ async fn exec(call: &Call, arguments: Arguments<'_>) -> Result<Told, Failure> {
     let not_run = || Failure::of("Error executing command");
     let sandbox = containers::find(call, id).await.map_err(not_run())?;
     let timeout = call.policy.timeout.min(call.policy.longest_timeout);
-    let mut transcript = String::new();
+    let mut transcript = Transcript::new(TRANSCRIPT_BYTES);
     for command in commands {
-        if !transcript.is_empty() {
-            transcript.push('\n');
-        }
         let request = ExecRequest::shell(command, timeout).map_err(not_run())?;
         let request = JobRequest::new(JobPlace::Existing(sandbox.id.clone()), JobWork::Command(request));
         let ended = work::run(call, request).await.map_err(not_run())?;
-        transcript += &words::transcript(command, &ended.stdout, &ended.stderr);
+        let mut ran = words::transcript(command, &ended.stdout, &ended.stderr);
         match ended.status {
             ExecStatus::TimedOut => {
-                transcript += &format!("Error: killed after {} s, its time limit\n", timeout.as_secs());
+                ran += &format!("Error: killed after {} s, its time limit\n", timeout.as_secs());
             }
-            ExecStatus::OutOfMemory => transcript += "Error: killed, because memory ran out\n",
+            ExecStatus::OutOfMemory => ran += "Error: killed, because memory ran out\n",
             ExecStatus::Exited(_) | ExecStatus::Signalled(_) | ExecStatus::Killed | ExecStatus::Cancelled => {}
         }
         if !ended.succeeded() {
-            transcript += &words::exited(ended.exit_code());
-            return Ok(Told::Failed(transcript));
+            ran += &words::exited(ended.exit_code());
+            transcript.push(ran);
+            return Ok(Told::Failed(transcript.text()));
         }
+        transcript.push(ran);
     }
-    Ok(Told::Done(transcript))
+    Ok(Told::Done(transcript.text()))
 }
 
 fn commands<'a>(arguments: Arguments<'a>) -> Result<Vec<&'a str>, Failure> {

@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::time::UNIX_EPOCH;
 
 use sandbox::service::Job;
-use sandbox::{Deed, ErrorKind, ExecStatus, HistoryEntry, Result, SandboxId};
+use sandbox::{Deed, ExecStatus, HistoryEntry, Result, SandboxId};
 
 use super::super::{containers, work};
+use super::transcript::Transcript;
 use super::words;
 use crate::call::Call;
 use crate::content::Body;
@@ -41,17 +42,8 @@ pub async fn read(call: &Call, uri: &str) -> Result<Contents, Rejection> {
         Ok(text) => Ok(Contents { mime_type: "text/plain", body: Body::Text(text) }),
         Err(error) => {
             tool::log("resources/read", &error);
-            let reason = match error.kind() {
-                ErrorKind::NotFound | ErrorKind::InvalidInput | ErrorKind::Denied => Reason::Parameters,
-                ErrorKind::AlreadyExists
-                | ErrorKind::WrongState
-                | ErrorKind::LimitExceeded
-                | ErrorKind::Unavailable
-                | ErrorKind::Unsupported
-                | ErrorKind::TimedOut
-                | ErrorKind::Internal => Reason::Internal,
-            };
-            Err(Rejection::new(reason, tell(&error)))
+            // The address is one of ours: whatever is wrong with what it leads to, the older server told so.
+            Err(Rejection::new(Reason::Internal, tell(&error)))
         }
     }
 }
@@ -60,8 +52,12 @@ async fn text(call: &Call, id: &str) -> Result<String> {
     let sandbox = containers::find(call, id).await?;
     let history = call.service.history(&call.owner, &sandbox.id).await?;
     let mut jobs = Jobs::of(call, &sandbox.id);
-    let runs: Vec<String> = history.entries.iter().filter_map(|entry| run(entry, &mut jobs)).collect();
-    Ok(newest(&runs, history.dropped > 0))
+    let mut transcript = Transcript::new(MOST_BYTES);
+    if history.dropped > 0 {
+        transcript.cut();
+    }
+    history.entries.iter().filter_map(|entry| run(entry, &mut jobs)).for_each(|run| transcript.push(run));
+    Ok(transcript.text())
 }
 
 /// The jobs of one sandbox that are still known, oldest first.
@@ -123,27 +119,6 @@ fn run(entry: &HistoryEntry, jobs: &mut Jobs) -> Option<String> {
     Some(text)
 }
 
-/// As much as there is room for, from a line's beginning, with a line that says so where some is missing.
-fn newest(runs: &[String], is_cut: bool) -> String {
-    let mut room = MOST_BYTES;
-    let fitting = runs.iter().rev().take_while(|run| {
-        let fits = room > 0;
-        room = room.saturating_sub(run.len() + 1);
-        fits
-    });
-    let first = runs.len() - fitting.count();
-    let text = runs[first..].join("\n");
-    // Behind the end of a line a character begins.
-    let start = match text.len().saturating_sub(MOST_BYTES) {
-        0 => 0,
-        over => text.as_bytes()[over..].iter().position(|&byte| byte == b'\n').map_or(text.len(), |end| over + end + 1),
-    };
-    match is_cut || first > 0 || start > 0 {
-        true => format!("[what is older is left out]\n{}", &text[start..]),
-        false => text,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,16 +130,5 @@ mod tests {
         assert!(is_titled("ls…", "ls\npwd") && is_titled(&format!("{}…", "x".repeat(79)), &long));
         assert!(!is_titled("ls", "ls -l") && !is_titled("ls -l", "ls"));
         assert!(!is_titled("pwd…", "ls\npwd"));
-    }
-
-    #[test]
-    fn the_newest_is_what_is_left_of_much() {
-        let runs = ["first\n".to_owned(), "é\n".repeat(MOST_BYTES / 3), "last\n".to_owned()];
-        assert_eq!(newest(&runs[..1], false), "first\n");
-        let text = newest(&runs, false);
-        assert!(text.starts_with("[what is older is left out]\né\né\n") && text.ends_with("é\n\nlast\n"));
-        assert!(text.len() < MOST_BYTES + 100);
-        assert_eq!(newest(&[], true), "[what is older is left out]\n");
-        assert_eq!(newest(&[], false), "");
     }
 }
