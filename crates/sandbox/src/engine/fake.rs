@@ -66,6 +66,7 @@ pub enum Operation {
     Start,
     Usage,
     SetDeadline,
+    Reach,
     Save,
     Saved,
     Forget,
@@ -382,5 +383,10 @@ impl Engine for FakeEngine {
         let sandbox = self.reach(id).sandbox()?;
         sandbox.deadline.send_replace(from_now.map(|from_now| Instant::now() + from_now));
         Ok(())
+    }
+
+    async fn reach(&self, _id: &SandboxId) -> Result<Option<crate::engine::Reach>> {
+        self.shared.enter(Operation::Reach).await?;
+        Ok(None)
     }
 }

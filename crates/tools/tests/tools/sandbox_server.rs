@@ -2,7 +2,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sandbox::{Owner, Persistence, Result};
+use sandbox::engine::fake::Operation;
+use sandbox::{ErrorKind, Owner, Persistence, Result};
 use serde_json::{Value, json};
 use tools::export::{Export, ExportRequest, Exporter, Outcome, Report};
 use tools::profile::SandboxServer;
@@ -125,6 +126,16 @@ async fn a_container_that_persists_outlives_the_server_and_says_how_to_reach_it(
     assert_eq!(ended, format!("Container {id} has been stopped and removed."));
     let again = said(&world, "exit_container", json!({ "container_id": id, "force": true })).await;
     assert_eq!(again, format!("Container {id} not found"));
+}
+
+/// It is there for good, and its id is the only way to be rid of it.
+#[tokio::test]
+async fn the_id_of_a_container_is_told_although_the_ways_to_it_are_not_known() {
+    let world = world(&[]).await;
+    world.host.fail(Operation::Reach, 1, ErrorKind::Unavailable);
+    let created = said(&world, "create_container_environment", json!({ "image": "host", "persist": true })).await;
+    assert_eq!(created.lines().count(), 3, "{created}");
+    assert_eq!(run(&world, &id(&created), "echo here").await, "here\n");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ pub struct World {
     pub service: SandboxService,
     pub catalog: Catalog,
     pub policy: Arc<Policy>,
-    host: FakeHost,
+    pub host: FakeHost,
     state: TempDir,
 }
 
