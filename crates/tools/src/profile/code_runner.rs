@@ -256,7 +256,8 @@ fn key(owner: &Owner, conversation: &str) -> Vec<u8> {
     if *owner == Owner::local() {
         return conversation.as_bytes().to_vec();
     }
-    format!("{owner}\0{conversation}").into_bytes()
+    // No text begins with this byte, and no owner has a zero in it.
+    [&[0xff], owner.to_string().as_bytes(), &[0], conversation.as_bytes()].concat()
 }
 
 /// All are looked at before any is missed, as the older server did. What is empty is missing.

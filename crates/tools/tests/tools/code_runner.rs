@@ -152,6 +152,17 @@ async fn conversations_of_another_owner_are_others() {
     assert_eq!(names(&run_as(&world, world.caller_as(stranger), "c", "true").await), ["other"]);
 }
 
+/// Whoever chooses the words for a conversation chooses no owner by them.
+#[tokio::test]
+async fn no_name_of_a_conversation_leads_to_that_of_another_owner() {
+    let world = world().await;
+    let stranger: Owner = "stranger".parse().unwrap();
+    run_as(&world, world.caller_as(stranger), "c", "echo theirs > secret").await;
+    for name in ["stranger\0c", "\u{ff}stranger\0c", "\0stranger\0c"] {
+        assert_eq!(names(&run_as(&world, world.caller(), name, "true").await), [""; 0], "{name:?}");
+    }
+}
+
 #[tokio::test]
 async fn what_is_wrong_with_a_request_is_said_as_it_was() {
     let world = world().await;
