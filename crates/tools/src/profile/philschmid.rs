@@ -237,11 +237,8 @@ impl Philschmid {
         let (printed, complained) = (ended.stdout.trim(), ended.stderr.trim());
         let result = match ended.status {
             ExecStatus::Exited(0) if !printed.is_empty() => Ok(printed.to_owned()),
-            ExecStatus::Exited(0) => match pictures.len() {
-                0 => Err(which.silent().to_owned()),
-                1 => Ok("No output, and 1 picture".to_owned()),
-                count => Ok(format!("No output, and {count} pictures")),
-            },
+            // Clients look for these words; pictures come behind them.
+            ExecStatus::Exited(0) => Err(which.silent().to_owned()),
             ExecStatus::Exited(_) => Err(complained.to_owned()),
             ExecStatus::TimedOut => Err(timed_out(timeout)),
             ExecStatus::OutOfMemory => Err(because(complained, "Memory ran out, and the code was killed")),

@@ -67,7 +67,7 @@ async fn pictures_come_back_as_images() {
     let world = world(&[]).await;
     let draw = "printf '<svg xmlns=\"http://www.w3.org/2000/svg\"/>' > plot.svg";
     for (code, told) in [
-        (draw.to_owned(), "No output, and 1 picture".to_owned()),
+        (draw.to_owned(), failure("No output, forgot print()?")),
         (format!("{draw}; echo done"), "done".to_owned()),
         (format!("{draw}; echo why >&2; exit 1"), failure("why")),
     ] {
