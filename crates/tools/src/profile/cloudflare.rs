@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sandbox::{
     ByteRange, Error, ErrorKind, ExecRequest, ExecStatus, FileKind, Files, GuestPath, JobPlace, JobRequest, JobWork,
-    ListOptions, OutputTarget, Result, SandboxInfo, SandboxName, SandboxSpec, WriteOptions,
+    ListOptions, Listing, OutputTarget, Result, SandboxInfo, SandboxName, SandboxSpec, WriteOptions,
 };
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -257,22 +257,38 @@ impl Cloudflare {
         let guest = inside(path)?;
         let files = call.service.files(&call.owner, &sandbox.id)?;
         let stat = files.stat(&guest).await.map_err(not_found)?;
-        let (mime_type, body) = match stat.kind {
-            FileKind::Directory => ("text/directory".to_owned(), Body::Text(self.listing(&*files, &guest).await?)),
-            FileKind::Regular | FileKind::Link | FileKind::Other => contents(&*files, &guest).await?,
+        let listing = match stat.kind {
+            FileKind::Directory => Some(list(&*files, &guest).await?),
+            // What it leads to is known only by trying.
+            FileKind::Link => match list(&*files, &guest).await {
+                Err(error) if error.kind() == ErrorKind::InvalidInput => None,
+                listing => Some(listing.map_err(not_found)?),
+            },
+            FileKind::Regular | FileKind::Other => None,
+        };
+        let (mime_type, body) = match &listing {
+            Some(listing) => ("text/directory".to_owned(), Body::Text(self.uris(listing))),
+            None => contents(&*files, &guest).await?,
         };
         let uri = format!("file://{}", plain(path));
-        let content = vec![Content::Embedded(Embedded { uri, mime_type, body })];
+        let mut content = vec![Content::Embedded(Embedded { uri, mime_type, body })];
+        if listing.is_some_and(|listing| listing.truncated) {
+            // Beside the list, whose lines are addresses.
+            content.push(Content::Text(format!("[there are more: only {LISTED} are listed]")));
+        }
         Ok(Output { content, ..Output::text("") })
     }
 
-    async fn listing(&self, files: &dyn Files, directory: &GuestPath) -> Result<String> {
+    fn uris(&self, listing: &Listing) -> String {
         let prefix = if self.options.has(ProfileOption::PlainUris) { "" } else { OLD_PREFIX };
-        let listing = files.list(directory, ListOptions { recursive: false, max_entries: LISTED }).await?;
         let name = |path: &GuestPath| path.to_string_lossy()[DIRECTORY.len()..].trim_start_matches('/').to_owned();
         let uris = listing.entries.iter().map(|entry| format!("file:///{prefix}{}", name(&entry.path)));
-        Ok(uris.collect::<Vec<_>>().join("\n"))
+        uris.collect::<Vec<_>>().join("\n")
     }
+}
+
+async fn list(files: &dyn Files, directory: &GuestPath) -> Result<Listing> {
+    files.list(directory, ListOptions { recursive: false, max_entries: LISTED }).await
 }
 
 /// One that runs is left as it is, with its files, as the older server did, whatever its answer says.
@@ -297,7 +313,11 @@ async fn initialize(call: &Call) -> Result<Output> {
 
 async fn find(call: &Call) -> Result<Option<SandboxInfo>> {
     match call.service.find(&call.owner, NAME).await {
-        Ok(sandbox) => Ok(Some(sandbox)),
+        Ok(sandbox) => {
+            // Somebody else may have made it, through another server, with more than may be had here.
+            call.policy.ceiling.network.admit(sandbox.network.clone())?;
+            Ok(Some(sandbox))
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
@@ -324,7 +344,7 @@ async fn write(call: &Call, path: &str, text: &str) -> Result<Output, Failure> {
     // A failed write is told by the commit.
     let _ = writer.write_all(text.as_bytes()).await;
     writer.commit().await.map_err(missing)?;
-    Ok(Output::text(format!("Wrote file: {path}")))
+    Ok(Output::text(format!("Wrote file: {}", plain(path))))
 }
 
 async fn delete(call: &Call, path: &str) -> Result<Output, Failure> {

@@ -2,6 +2,7 @@
 
 mod automata;
 mod catalog;
+mod cloudflare;
 mod code_runner;
 mod files;
 mod generated;

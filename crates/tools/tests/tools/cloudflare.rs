@@ -1,0 +1,139 @@
+use std::sync::Arc;
+
+use sandbox::{Network, Owner};
+use serde_json::{Value, json};
+use tools::profile::Cloudflare;
+use tools::{Body, Call, Ceiling, Content, Embedded, Output, Policy, ProfileOption, ProfileOptions};
+
+use crate::support::{World, text};
+
+async fn world_with(options: &[ProfileOption], policy: Policy) -> World {
+    let mut chosen = ProfileOptions::default();
+    options.iter().for_each(|option| chosen.add(*option));
+    World::speaking_as(Arc::new(Cloudflare::new(chosen)), policy).await
+}
+
+/// With a container that runs.
+async fn world(options: &[ProfileOption]) -> World {
+    let world = world_with(options, Policy::default()).await;
+    initialize(&world, world.caller()).await;
+    world
+}
+
+async fn initialize(world: &World, call: Call) {
+    let output = world.call_as(call, "container_initialize", json!({})).await;
+    assert_eq!((output.is_error, text(&output).as_str()), (false, "Created new container"));
+}
+
+async fn exec_as(world: &World, call: Call, command: &str) -> Output {
+    world.call_as(call, "container_exec", json!({ "args": { "args": command } })).await
+}
+
+async fn exec(world: &World, command: &str) -> Output {
+    exec_as(world, world.caller(), command).await
+}
+
+/// The text of the one resource of an answer, and what stands behind it.
+async fn read(world: &World, path: &str) -> (String, String, String) {
+    let output = world.call("container_file_read", json!({ "args": { "path": path } })).await;
+    let Some(Content::Embedded(Embedded { mime_type, body: Body::Text(body), .. })) = output.content.first() else {
+        panic!("{output:?}");
+    };
+    (mime_type.clone(), body.clone(), text(&output))
+}
+
+#[tokio::test]
+async fn each_user_has_one_container_for_all_sessions() {
+    let world = world_with(&[], Policy::default()).await;
+    let stranger = || world.caller_as("stranger".parse().unwrap());
+    for call in [world.caller(), world.caller(), stranger()] {
+        initialize(&world, call).await;
+    }
+    exec(&world, "echo mine > note").await;
+    assert_eq!(text(&exec(&world, "cat note").await), "mine\nProcess exited with code: 0", "in another session");
+    let theirs = text(&exec_as(&world, stranger(), "cat note").await);
+    assert!(!theirs.contains("mine") && theirs.ends_with("Process exited with code: 1"), "{theirs}");
+    initialize(&world, world.caller()).await;
+    assert_eq!(text(&exec(&world, "cat note").await), "mine\nProcess exited with code: 0", "it was made anew");
+    for owner in [Owner::local(), "stranger".parse().unwrap()] {
+        assert_eq!(world.service.list(&owner).await.unwrap().len(), 1, "{owner}");
+    }
+}
+
+#[tokio::test]
+async fn before_it_is_started_there_is_no_container() {
+    let world = world_with(&[], Policy::default()).await;
+    let output = exec(&world, "true").await;
+    assert!(output.is_error && text(&output).contains("call container_initialize first"), "{output:?}");
+}
+
+#[tokio::test]
+async fn failures_are_flagged_only_where_the_operator_wants_it() {
+    for (options, flagged) in [(&[][..], false), (&[ProfileOption::FlagFailures], true)] {
+        let world = world(options).await;
+        let failed = exec(&world, "exit 3").await;
+        assert_eq!((failed.is_error, text(&failed).as_str()), (flagged, "Process exited with code: 3"));
+        assert!(!exec(&world, "true").await.is_error);
+    }
+}
+
+#[tokio::test]
+async fn files_are_listed_as_they_were_or_as_they_can_be_read() {
+    for (options, listed) in [(&[][..], "file:///../../../../a.txt"), (&[ProfileOption::PlainUris], "file:///a.txt")] {
+        let world = world(options).await;
+        exec(&world, "echo hello > a.txt").await;
+        assert_eq!(read(&world, "").await, ("text/directory".to_owned(), listed.to_owned(), String::new()));
+        assert_eq!(read(&world, listed).await.1, "hello\n");
+    }
+}
+
+#[tokio::test]
+async fn a_link_is_what_it_leads_to() {
+    let world = world(&[ProfileOption::PlainUris]).await;
+    exec(&world, "mkdir sub; echo hello > sub/a.txt; ln -s sub there; ln -s sub/a.txt file.txt; ln -s gone lost").await;
+    assert_eq!(read(&world, "there").await.1, "file:///there/a.txt");
+    assert_eq!(read(&world, "file.txt").await.1, "hello\n");
+    let lost = world.call("container_file_read", json!({ "args": { "path": "lost" } })).await;
+    assert_eq!((lost.is_error, text(&lost).as_str()), (true, "Request to container failed: 404 Not Found"));
+}
+
+#[tokio::test]
+async fn a_list_that_is_cut_says_so() {
+    let world = world(&[]).await;
+    let names = |count: usize| (0..count).map(|number| format!(" {number}")).collect::<String>();
+    exec(&world, &format!("touch{}", names(10_000))).await;
+    let (_, whole, besides) = read(&world, "").await;
+    assert_eq!((whole.lines().count(), besides.as_str()), (10_000, ""));
+    exec(&world, "touch more").await;
+    let (_, cut, besides) = read(&world, "").await;
+    assert_eq!((cut.lines().count(), besides.as_str()), (10_000, "[there are more: only 10000 are listed]"));
+}
+
+#[tokio::test]
+async fn a_written_file_is_told_by_its_path() {
+    let world = world(&[]).await;
+    for (path, told) in [("a.txt", "a.txt"), ("file://b.txt", "b.txt"), ("file:///c.txt", "/c.txt")] {
+        let output = world.call("container_file_write", json!({ "args": { "path": path, "text": "x" } })).await;
+        assert_eq!(text(&output), format!("Wrote file: {told}"));
+    }
+}
+
+/// Made through another server of the same user, which allows more.
+#[tokio::test]
+async fn a_container_that_reaches_more_than_is_allowed_here_is_not_used() {
+    let open = Ceiling { network: Network::Internet, ..Ceiling::default() };
+    let world = world_with(&[], Policy { network: Network::Internet, ceiling: open, ..Policy::default() }).await;
+    initialize(&world, world.caller()).await;
+    let narrow = Arc::new(Policy::default());
+    for (tool, arguments) in [
+        ("container_initialize", Value::Object(serde_json::Map::new())),
+        ("container_ping", json!({})),
+        ("container_exec", json!({ "args": { "args": "true" } })),
+        ("container_file_read", json!({ "args": { "path": "" } })),
+    ] {
+        let call = Call { policy: Arc::clone(&narrow), ..world.caller() };
+        let output = world.call_as(call, tool, arguments).await;
+        assert!(output.is_error && text(&output).contains("denied"), "{tool}: {output:?}");
+    }
+    assert!(!exec(&world, "true").await.is_error);
+}
