@@ -94,7 +94,8 @@ impl SandboxConfig {
 
     /// One name, or several with commas between them.
     pub(super) fn pass_on(&mut self, names: &str) -> Result<()> {
-        for name in names.split(',').map(str::trim) {
+        // A comma too many is no name.
+        for name in names.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             Environment::default().insert(name, "")?;
             self.pass_through.insert(name.to_owned());
         }
@@ -148,6 +149,12 @@ mod tests {
         let error = config(&["GONE"]).environment_from(|_| None).unwrap_err();
         assert_eq!(error.message(), "GONE is to be passed on, and is not set");
         assert!(SandboxConfig::default().pass_on("A=B").is_err());
+    }
+
+    #[test]
+    fn a_comma_too_many_is_no_name() {
+        let environment = config(&["REGION,", ",", " , LANG", ""]).environment_from(|_| Some("our".into())).unwrap();
+        assert_eq!(environment.iter().collect::<Vec<_>>(), [("LANG", "our"), ("REGION", "our")]);
     }
 
     #[test]
