@@ -14,8 +14,11 @@ const WIRE_FILES: &[&str] = &["ledger", "packages/record", "packages/said", "run
 const OLDER_SERVERS: &[&str] = &[
     "crates/sandpen/src/config/profiles.rs",
     "crates/sandpen/tests/profile_automata.rs",
+    "crates/sandpen/tests/profiles.rs",
     "crates/tools/src/profile",
     "crates/tools/tests/tools/automata.rs",
+    "crates/tools/tests/tools/cloudflare.rs",
+    "crates/tools/tests/tools/profiles.rs",
     "crates/tools/tests/tools/sandbox_server.rs",
 ];
 

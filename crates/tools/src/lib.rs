@@ -33,6 +33,6 @@ pub use error::tell;
 pub use export::Exporter;
 pub use image::ImagePattern;
 pub use policy::{Ceiling, Policy, Secret};
-pub use profile::{Identity, Profile, ProfileName, ProfileOption, ProfileOptions};
+pub use profile::{Identity, Offers, Profile, ProfileName, ProfileOption, ProfileOptions};
 pub use select::{Selection, Toolset};
 pub use tool::{Hints, Reason, Rejection, Tool};

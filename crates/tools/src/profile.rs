@@ -38,6 +38,9 @@ pub trait Profile: fmt::Debug + Send + Sync {
     /// Who it says it is.
     fn identity(&self) -> Identity;
 
+    /// What it says that it has besides tools: no more than is served.
+    fn offers(&self) -> Offers;
+
     fn instructions(&self) -> Option<String> {
         None
     }
@@ -64,6 +67,13 @@ pub trait Profile: fmt::Debug + Send + Sync {
     async fn read(&self, _call: &Call, uri: &str) -> Result<Contents, Rejection> {
         Err(Rejection::new(Reason::Parameters, format!("there is no resource {uri}")))
     }
+}
+
+/// What clients ask for only where a server says that it is there. Lists of it may be empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offers {
+    pub resources: bool,
+    pub prompts: bool,
 }
 
 /// What a server calls itself.

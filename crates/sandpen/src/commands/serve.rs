@@ -22,6 +22,7 @@ use crate::http::drain::{Drain, GRACE};
 use crate::http::{self, Entrance, bearer, listener};
 use crate::mcp;
 use crate::mcp::adapter::{Adapter, Callers};
+use crate::mcp::http::Alias;
 use crate::mcp::setup::Server;
 use crate::mcp::sse::Inbox;
 use crate::mcp::stdio::Ending;
@@ -143,10 +144,10 @@ impl Endpoints<'_> {
         let bodies = || self.bodies.clone();
         let mut protocol = match config.server.profile {
             Some(ProfileName::CodeRunner) => mcp::plain::routes(sessions.clone(), bodies(), self.drain),
-            Some(
-                ProfileName::Cloudflare | ProfileName::SandboxServer | ProfileName::Automata | ProfileName::Philschmid,
-            )
-            | None => mcp::http::routes(sessions.clone(), bodies(), self.drain),
+            Some(ProfileName::Cloudflare) => mcp::http::routes(Alias::Sse, sessions.clone(), bodies(), self.drain),
+            Some(ProfileName::SandboxServer | ProfileName::Automata | ProfileName::Philschmid) | None => {
+                mcp::http::routes(Alias::None, sessions.clone(), bodies(), self.drain)
+            }
         };
         if self.config.http.legacy_sse {
             protocol = protocol.merge(mcp::sse::routes(inbox, sessions, bodies(), self.drain));

@@ -8,9 +8,9 @@ use rmcp::model::{
     CompletionInfo, CustomRequest, CustomResult, DiscoverResult, ErrorCode, ErrorData, GetPromptRequestParams,
     GetPromptResponse, GetPromptResult, GetTaskParams, GetTaskResult, Implementation, InitializeRequestParams,
     InitializeResult, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, PromptMessage, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult, Role,
-    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
-    UpdateTaskParams,
+    PaginatedRequestParams, PromptMessage, PromptsCapability, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ResourcesCapability, Role, ServerCapabilities, ServerConfig, SubscribeRequestParams,
+    SubscriptionFilter, Tool, UnsubscribeRequestParams, UpdateTaskParams,
 };
 use rmcp::service::{RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -18,8 +18,8 @@ use sandbox::{Error, Owner, SandboxService};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tools::{
-    Call, Catalog, Exporter, HostFiles, Identity, ImageSource, Policy, Profile, Silent, Toolset, instructions, prompts,
-    resources,
+    Call, Catalog, Exporter, HostFiles, Identity, ImageSource, Offers, Policy, Profile, Silent, Toolset, instructions,
+    prompts, resources,
 };
 
 use super::answer::{self, Labels};
@@ -125,6 +125,11 @@ impl Adapter {
         }
     }
 
+    /// Who answers: in every result the same as at the beginning.
+    fn implementation(&self) -> Implementation {
+        self.profile().map_or_else(implementation, implementation_of)
+    }
+
     fn profile(&self) -> Option<&dyn Profile> {
         self.parts().catalog.profile()
     }
@@ -172,7 +177,10 @@ impl Adapter {
 impl ServerHandler for Adapter {
     fn get_info(&self) -> ServerConfig {
         if let Some(profile) = self.profile() {
-            let capabilities = ServerCapabilities::builder().enable_resources().enable_tools().build();
+            let mut capabilities = ServerCapabilities::builder().enable_tools().build();
+            let Offers { resources, prompts } = profile.offers();
+            capabilities.resources = resources.then(ResourcesCapability::default);
+            capabilities.prompts = prompts.then(PromptsCapability::default);
             let info = ServerConfig::new(capabilities).with_server_info(implementation_of(profile));
             return match profile.instructions() {
                 Some(text) => info.with_instructions(text),
@@ -230,9 +238,9 @@ impl ServerHandler for Adapter {
             {
                 tool.input_schema = Arc::new(schema);
             }
-            Labels::current(era)
+            Labels::current(era, self.implementation())
         } else {
-            Labels::stable(era)
+            Labels::stable(era, self.implementation())
         };
         Ok(ListToolsResult { meta, ttl_ms, cache_scope, ..ListToolsResult::with_all_items(tools) })
     }
@@ -263,8 +271,8 @@ impl ServerHandler for Adapter {
                 answer::result(output?, era).into()
             };
         match &mut response {
-            CallToolResponse::Complete(result) => result.meta = Labels::passing(era).meta,
-            CallToolResponse::Task(task) => task.meta = Labels::passing(era).meta,
+            CallToolResponse::Complete(result) => result.meta = Labels::passing(era, self.implementation()).meta,
+            CallToolResponse::Task(task) => task.meta = Labels::passing(era, self.implementation()).meta,
             _ => {}
         }
         Ok(response)
@@ -277,7 +285,7 @@ impl ServerHandler for Adapter {
     ) -> Result<GetTaskResult, ErrorData> {
         let task = self.shared.tasks.get(&self.owner(&context)?, &request.task_id)?;
         let mut result = GetTaskResult::new(task);
-        result.meta = Labels::passing(Era::of(&context)).meta;
+        result.meta = Labels::passing(Era::of(&context), self.implementation()).meta;
         Ok(result)
     }
 
@@ -311,7 +319,7 @@ impl ServerHandler for Adapter {
             }
         };
         let found = guarded(listing).await?;
-        let Labels { meta, ttl_ms, cache_scope } = Labels::private(Era::of(&context));
+        let Labels { meta, ttl_ms, cache_scope } = Labels::private(Era::of(&context), self.implementation());
         let found = ListResourcesResult::with_all_items(found.into_iter().map(answer::resource).collect());
         Ok(ListResourcesResult { meta, ttl_ms, cache_scope, ..found })
     }
@@ -322,7 +330,7 @@ impl ServerHandler for Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         requests::first_page(request.as_ref())?;
-        let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context));
+        let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context), self.implementation());
         let templates = self.profile().map_or(resources::TEMPLATES, |profile| profile.templates());
         let templates = templates.iter().map(answer::template).collect();
         let templates = ListResourceTemplatesResult::with_all_items(templates);
@@ -350,7 +358,7 @@ impl ServerHandler for Adapter {
         let contents = guarded(reading).await?;
         let mut result = ReadResourceResult::new(vec![answer::contents(contents, &request.uri)]);
         Labels { meta: result.meta, ttl_ms: result.ttl_ms, cache_scope: result.cache_scope } =
-            Labels::private(Era::of(&context));
+            Labels::private(Era::of(&context), self.implementation());
         Ok(result.into())
     }
 
@@ -374,7 +382,8 @@ impl ServerHandler for Adapter {
     }
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
-        Some(requested.clone())
+        // Older servers told nobody of changes.
+        self.profile().is_none().then(|| requested.clone())
     }
 
     async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
@@ -402,7 +411,7 @@ impl ServerHandler for Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
         requests::first_page(request.as_ref())?;
-        let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context));
+        let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context), self.implementation());
         let prompts = if self.profile().is_some() { &[] } else { prompts::ALL };
         let prompts = ListPromptsResult::with_all_items(prompts.iter().map(answer::prompt).collect());
         Ok(ListPromptsResult { meta, ttl_ms, cache_scope, ..prompts })
@@ -424,7 +433,7 @@ impl ServerHandler for Adapter {
         let text = prompt.text(&arguments.collect()).map_err(told)?;
         let messages = vec![PromptMessage::new_text(Role::User, text)];
         let mut result = GetPromptResult::new(messages).with_description(prompt.description);
-        result.meta = Labels::passing(Era::of(&context)).meta;
+        result.meta = Labels::passing(Era::of(&context), self.implementation()).meta;
         Ok(result.into())
     }
 
@@ -440,7 +449,7 @@ impl ServerHandler for Adapter {
         let completion = CompletionInfo::with_all_values(values)
             .map_err(|_| protocol_error(&Error::internal("there are too many completions")))?;
         let mut result = CompleteResult::new(completion);
-        result.meta = Labels::passing(Era::of(&context)).meta;
+        result.meta = Labels::passing(Era::of(&context), self.implementation()).meta;
         Ok(result)
     }
 

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{
-    Annotations, CacheScope, CallToolResult, ContentBlock, MetaObject, Prompt, PromptArgument, Resource,
-    ResourceContents, ResourceTemplate, Role, Tool, ToolAnnotations,
+    Annotations, CacheScope, CallToolResult, ContentBlock, Implementation, MetaObject, Prompt, PromptArgument,
+    Resource, ResourceContents, ResourceTemplate, Role, Tool, ToolAnnotations,
 };
 use serde_json::{Value, json};
 use tools::{Body, Content, Embedded, Hints, Output, ResourceLink, prompts, resources};
 
-use super::adapter::implementation;
 use super::era::Era;
 
 /// Lists that are the same for everybody until the server is started anew.
@@ -25,31 +24,31 @@ pub struct Labels {
 }
 
 impl Labels {
-    pub fn stable(era: Era) -> Self {
-        Self::new(era, Some((STABLE_MS, CacheScope::Public)))
+    pub fn stable(era: Era, server: Implementation) -> Self {
+        Self::new(era, server, Some((STABLE_MS, CacheScope::Public)))
     }
 
     /// For what is everybody's and may change at any moment.
-    pub fn current(era: Era) -> Self {
-        Self::new(era, Some((0, CacheScope::Public)))
+    pub fn current(era: Era, server: Implementation) -> Self {
+        Self::new(era, server, Some((0, CacheScope::Public)))
     }
 
     /// For what belongs to one owner and may change at any moment.
-    pub fn private(era: Era) -> Self {
-        Self::new(era, Some((0, CacheScope::Private)))
+    pub fn private(era: Era, server: Implementation) -> Self {
+        Self::new(era, server, Some((0, CacheScope::Private)))
     }
 
     /// For what cannot be kept at all.
-    pub fn passing(era: Era) -> Self {
-        Self::new(era, None)
+    pub fn passing(era: Era, server: Implementation) -> Self {
+        Self::new(era, server, None)
     }
 
-    fn new(era: Era, keep: Option<(u64, CacheScope)>) -> Self {
+    fn new(era: Era, server: Implementation, keep: Option<(u64, CacheScope)>) -> Self {
         match era {
             Era::Plain | Era::Structured => Self { meta: None, ttl_ms: None, cache_scope: None },
             Era::Modern => {
                 let mut meta = MetaObject::new();
-                meta.0.insert(SERVER_INFO.to_owned(), json!(implementation()));
+                meta.0.insert(SERVER_INFO.to_owned(), json!(server));
                 let (ttl_ms, cache_scope) = keep.unzip();
                 Self { meta: Some(meta), ttl_ms, cache_scope }
             }

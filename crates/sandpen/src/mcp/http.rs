@@ -37,7 +37,7 @@ use crate::http::drain::Drain;
 const SESSION_ID: &str = "mcp-session-id";
 
 /// The routes of a server; `handler` makes one for each session and each request that stands by itself.
-pub fn routes<F, H>(handler: F, bodies: Bodies, drain: &Drain) -> Router
+pub fn routes<F, H>(alias: Alias, handler: F, bodies: Bodies, drain: &Drain) -> Router
 where
     F: Fn() -> H + Send + Sync + 'static,
     H: ServerHandler,
@@ -51,7 +51,19 @@ where
     config.max_request_body_bytes = usize::MAX;
     let service = StreamableHttpService::new(move || Ok(handler()), sessions.clone(), config);
     let endpoint = Endpoint { service, sessions, bodies, drain: drain.clone() };
-    Router::new().route("/mcp", post(accept::<H>).get(listen::<H>).delete(end::<H>)).with_state(endpoint)
+    let mut router = Router::new().route("/mcp", post(accept::<H>).get(listen::<H>).delete(end::<H>));
+    if alias == Alias::Sse {
+        router = router.route("/sse", post(accept::<H>));
+    }
+    router.with_state(endpoint)
+}
+
+/// Where else messages are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alias {
+    None,
+    /// As one older server did when it had no streams of the first transport any more.
+    Sse,
 }
 
 struct Endpoint<H> {

@@ -32,6 +32,11 @@ impl Client {
     fn start_with(world: &World, arguments: &[&str], set_up: impl FnOnce(&mut Command)) -> Self {
         let mut command = world.command(&[&["mcp"], arguments].concat());
         set_up(&mut command);
+        Self::by(command)
+    }
+
+    /// By a command that nothing was said to yet.
+    pub fn by(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().unwrap();
         let stdin = child.stdin.take();

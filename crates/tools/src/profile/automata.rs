@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use tokio::io::AsyncWriteExt;
 
 use super::arguments::Arguments;
-use super::{Identity, Profile, ProfileOption, ProfileOptions, containers, work};
+use super::{Identity, Offers, Profile, ProfileOption, ProfileOptions, containers, work};
 use crate::call::Call;
 use crate::content::Output;
 use crate::error::tell;
@@ -52,6 +52,10 @@ impl Automata {
 impl Profile for Automata {
     fn identity(&self) -> Identity {
         Identity { name: "code-sandbox-mcp", version: "v1.0.0" }
+    }
+
+    fn offers(&self) -> Offers {
+        Offers { resources: true, prompts: true }
     }
 
     fn tools(self: Arc<Self>, policy: &Policy) -> Vec<Tool> {

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::arguments::{Arguments, Problem, Wrong, milliseconds};
-use super::{Identity, Profile, ProfileOption, ProfileOptions, containers, work};
+use super::{Identity, Offers, Profile, ProfileOption, ProfileOptions, containers, work};
 use crate::call::Call;
 use crate::content::{Body, Content, Embedded, Output};
 use crate::error::tell;
@@ -45,6 +45,10 @@ impl Cloudflare {
 impl Profile for Cloudflare {
     fn identity(&self) -> Identity {
         Identity { name: "sandbox-container", version: "0.2.5" }
+    }
+
+    fn offers(&self) -> Offers {
+        Offers { resources: false, prompts: false }
     }
 
     fn instructions(&self) -> Option<String> {

@@ -14,7 +14,7 @@ pub use self::names::{Directory, FileName, Links, Located, Misplaced, attachment
 use self::session::Asking;
 use self::told::{FileObject, Listed, RunnerObject, Uploaded};
 use super::arguments::{Arguments, Problem, Wrong};
-use super::{Identity, Profile, ProfileOption, ProfileOptions};
+use super::{Identity, Offers, Profile, ProfileOption, ProfileOptions};
 use crate::call::Call;
 use crate::content::{Body, Output};
 use crate::error::tell;
@@ -49,6 +49,11 @@ impl CodeRunner {
 impl Profile for CodeRunner {
     fn identity(&self) -> Identity {
         Identity { name: "mcp-code-sandbox", version: "1.0.0" }
+    }
+
+    /// Where files have no other address they are resources, which the older server did not know.
+    fn offers(&self) -> Offers {
+        Offers { resources: *self.conversations.links() == Links::Resources, prompts: false }
     }
 
     fn tools(self: Arc<Self>, policy: &Policy) -> Vec<Tool> {

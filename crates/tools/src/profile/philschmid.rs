@@ -7,7 +7,7 @@ use sandbox::{Environment, ExecStatus, Image, JobPlace, JobRequest, JobWork, Res
 use serde_json::{Map, Value, json};
 
 use super::fastmcp::{self, Field, Kind, Signature};
-use super::{Identity, Profile, ProfileOption, ProfileOptions, containers, work};
+use super::{Identity, Offers, Profile, ProfileOption, ProfileOptions, containers, work};
 use crate::call::Call;
 use crate::content::{Body, Content, Output};
 use crate::error::tell;
@@ -76,6 +76,11 @@ impl Philschmid {
 impl Profile for Philschmid {
     fn identity(&self) -> Identity {
         Identity { name: "code-sandbox", version: "1.12.0" }
+    }
+
+    /// Its library had handlers for all of it.
+    fn offers(&self) -> Offers {
+        Offers { resources: true, prompts: true }
     }
 
     fn instructions(&self) -> Option<String> {

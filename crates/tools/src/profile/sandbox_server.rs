@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use tokio::io::AsyncWriteExt;
 
 use super::fastmcp::{self, Field, Given, Kind, Signature};
-use super::{Identity, Profile, ProfileOption, ProfileOptions, containers, work};
+use super::{Identity, Offers, Profile, ProfileOption, ProfileOptions, containers, work};
 use crate::call::Call;
 use crate::catalog::export_dockerfile;
 use crate::content::Output;
@@ -47,6 +47,11 @@ impl SandboxServer {
 impl Profile for SandboxServer {
     fn identity(&self) -> Identity {
         Identity { name: "sandbox-server", version: "1.2.0" }
+    }
+
+    /// Its library had handlers for all of it.
+    fn offers(&self) -> Offers {
+        Offers { resources: true, prompts: true }
     }
 
     fn tools(self: Arc<Self>, _policy: &Policy) -> Vec<Tool> {

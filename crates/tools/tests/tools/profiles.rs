@@ -1,11 +1,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use sandbox::{Network, Owner};
 use serde_json::{Value, json};
 use tools::profile::{Automata, Cloudflare, CodeImage, CodeRunner, Philschmid, SandboxServer};
-use tools::{Catalog, Policy, Profile, ProfileName, ProfileOptions, Selection};
+use tools::{Catalog, Ceiling, Offers, Policy, Profile, ProfileName, ProfileOptions, Selection};
 
 use crate::code_runner::Memory;
+use crate::support::{World, text};
 
 /// All that is there to be spoken for.
 fn profiles() -> Vec<(ProfileName, Arc<dyn Profile>)> {
@@ -51,7 +53,9 @@ fn what_clients_of_older_servers_see_is_as_it_was() {
             .collect();
         let identity = profile.identity();
         let server = [identity.name, identity.version];
-        let seen = json!({ "server": server, "tools": tools, "templates": templates, "resources": resources });
+        let Offers { resources: has_resources, prompts: has_prompts } = profile.offers();
+        let offers = json!({ "resources": has_resources, "prompts": has_prompts });
+        let seen = json!({ "server": server, "offers": offers, "tools": tools, "templates": templates, "resources": resources });
         let seen = serde_json::to_string_pretty(&seen).unwrap() + "\n";
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("snapshots/{name}/tools.json"));
         if std::env::var_os("SANDPEN_BLESS").is_some() {
@@ -63,5 +67,48 @@ fn what_clients_of_older_servers_see_is_as_it_was() {
             seen == known,
             "the tools of {name} have changed: look at the difference after SANDPEN_BLESS=1 cargo test -p sandpen-tools"
         );
+    }
+}
+
+/// Whoever may use a daemon sees containers there that are nobody's here: their ids lead nowhere, nor do parts of ours.
+#[tokio::test]
+async fn an_id_of_another_container_is_not_found() {
+    let profile: Arc<dyn Profile> = Arc::new(Automata::new(ProfileOptions::default()));
+    let world = World::speaking_as(profile, Policy::default()).await;
+    let created = text(&world.call("sandbox_initialize", json!({})).await);
+    let own = created.strip_prefix("container_id: ").unwrap();
+    let ours = world.service.list(&Owner::local()).await.unwrap().remove(0).id.to_string();
+    let foreign = "4f".repeat(32);
+    for id in [foreign.as_str(), &foreign[..12], &ours, &own[..11], "", "*", &format!("{own}0")] {
+        let told = text(&world.call("sandbox_stop", json!({ "container_id": id })).await);
+        assert!(told.contains("there is no container") || id.is_empty(), "{id}: {told}");
+    }
+    assert_eq!(world.service.list(&Owner::local()).await.unwrap().len(), 1);
+    let stopped = text(&world.call("sandbox_stop", json!({ "container_id": own[..12] })).await);
+    assert!(stopped.starts_with("Successfully stopped"), "{stopped}");
+}
+
+/// The policy has what the profile asked for, as far as the operator allows it.
+#[tokio::test]
+async fn containers_reach_what_the_policy_says() {
+    for reached in [Network::Internet, "example.com".parse().unwrap(), Network::None] {
+        for (name, profile) in profiles() {
+            let (tool, arguments) = match name {
+                ProfileName::Cloudflare => ("container_initialize", json!({})),
+                ProfileName::SandboxServer => {
+                    ("create_container_environment", json!({ "image": "host", "persist": false }))
+                }
+                ProfileName::Automata => ("sandbox_initialize", json!({})),
+                // Their sandboxes end with the call.
+                ProfileName::CodeRunner | ProfileName::Philschmid => continue,
+            };
+            let ceiling = Ceiling { network: reached.clone(), ..Ceiling::default() };
+            let policy = Policy { network: reached.clone(), ceiling, ..Policy::default() };
+            let world = World::speaking_as(profile, policy).await;
+            let output = world.call(tool, arguments).await;
+            let made = world.service.list(&Owner::local()).await.unwrap();
+            assert_eq!(made.len(), 1, "{name}: {output:?}");
+            assert_eq!(made[0].network, reached, "{name}");
+        }
     }
 }

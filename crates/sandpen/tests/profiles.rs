@@ -1,0 +1,150 @@
+//! What profiles have in common: who they say they are, what they say they have, and where they are found.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::client::{Client, modern};
+use support::server::{MCP, Server, request};
+use support::{World, sandboxes_work};
+
+macro_rules! needs_sandboxes {
+    () => {
+        if !sandboxes_work() {
+            return;
+        }
+    };
+}
+
+const SESSION: &str = "mcp-session-id";
+
+fn hello() -> Vec<u8> {
+    let client = json!({ "name": "test", "version": "1" });
+    request(1, "initialize", json!({ "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client }))
+}
+
+#[test]
+fn no_more_is_offered_than_the_older_server_had_and_we_serve() {
+    needs_sandboxes!();
+    let all = json!({ "prompts": {}, "resources": {}, "tools": {} });
+    let base = ("PUBLIC_BASE_URL", "https://files.example");
+    for (profile, variables, offered) in [
+        ("cloudflare", &[][..], json!({ "tools": {} })),
+        ("sandbox-server", &[], all.clone()),
+        ("code-runner", &[], json!({ "resources": {}, "tools": {} })),
+        ("code-runner", &[base], json!({ "tools": {} })),
+        ("automata", &[], all.clone()),
+        ("philschmid", &[], all),
+    ] {
+        let world = World::new();
+        let mut command = world.command(&["mcp", "--profile", profile, "--image", "host"]);
+        command.envs(variables.iter().copied());
+        let mut client = Client::by(command);
+        let told = client.initialize("2024-11-05");
+        assert_eq!((&told["capabilities"], &told["protocolVersion"]), (&offered, &json!("2024-11-05")), "{profile}");
+        for (capability, method) in [("resources", "resources/list"), ("prompts", "prompts/list")] {
+            if offered.get(capability).is_some() {
+                client.ask(method, json!({}));
+            }
+        }
+    }
+}
+
+#[test]
+fn results_of_the_newest_revision_are_those_of_the_one_who_is_spoken_for() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::start(&world, &["--profile", "automata", "--image", "host"]);
+    let unknown = json!({ "container_id": "0123456789ab" });
+    for (method, params) in [
+        ("tools/list", json!({})),
+        ("resources/templates/list", json!({})),
+        ("tools/call", json!({ "name": "sandbox_stop", "arguments": unknown })),
+    ] {
+        let result = client.ask(method, modern(params, json!({})));
+        let server = &result["_meta"]["io.modelcontextprotocol/serverInfo"];
+        assert_eq!((&server["name"], &server["version"]), (&json!("code-sandbox-mcp"), &json!("v1.0.0")), "{method}");
+    }
+}
+
+#[test]
+fn clients_of_older_servers_are_told_of_no_changes() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::start(&world, &["--profile", "automata", "--image", "host"]);
+    let watched = json!({ "resourceSubscriptions": ["sandbox://jobs"] });
+    assert_eq!(client.refused("subscriptions/listen", modern(json!({ "notifications": watched }), json!({}))), -32601);
+}
+
+#[test]
+fn one_older_server_takes_messages_at_sse_too() {
+    needs_sandboxes!();
+    let world = World::new();
+    let server = Server::start(&world, &[]);
+    for (path, status) in [
+        ("/profiles/cloudflare/sse", 200),
+        ("/profiles/cloudflare/mcp", 200),
+        ("/profiles/automata/sse", 405),
+        ("/sse", 405),
+    ] {
+        assert_eq!(server.open("POST", path, MCP, &hello()).status, status, "{path}");
+    }
+    let mut stream = server.open("GET", "/profiles/cloudflare/sse", &[("accept", "text/event-stream")], b"");
+    assert_eq!(stream.status, 200);
+    stream.until("data: /profiles/cloudflare/sse/message?sessionId=");
+}
+
+#[test]
+fn all_sessions_of_a_user_have_one_container() {
+    needs_sandboxes!();
+    let world = World::new();
+    let server = Server::start(&world, &["--profile", "cloudflare", "--image", "host"]);
+    let session = |path: &str| {
+        let answer = server.open("POST", path, MCP, &hello()).whole();
+        answer.header(SESSION).unwrap().to_owned()
+    };
+    let call = |path: &str, session: &str, tool: &str, arguments: Value| {
+        let body = request(2, "tools/call", json!({ "name": tool, "arguments": arguments }));
+        let answer = server.open("POST", path, &[MCP, &[(SESSION, session)]].concat(), &body).whole();
+        answer.messages().into_iter().find(|message| message["id"] == 2).unwrap()["result"].clone()
+    };
+    let (first, second) = (session("/mcp"), session("/sse"));
+    assert_ne!(first, second);
+    for (path, session) in [("/mcp", &first), ("/sse", &second)] {
+        let started = call(path, session, "container_initialize", json!({}));
+        assert_eq!(started["content"][0]["text"], "Created new container", "{started}");
+    }
+    call("/mcp", &first, "container_exec", json!({ "args": { "args": "echo shared > note" } }));
+    let read = call("/sse", &second, "container_exec", json!({ "args": { "args": "cat note" } }));
+    assert_eq!(read["content"][0]["text"], "shared\nProcess exited with code: 0", "{read}");
+}
+
+#[test]
+fn variables_of_an_older_server_are_understood() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::hello_with(&world, &["--profile", "philschmid"], "2025-06-18", |command| {
+        command.envs([("PASSTHROUGH_ENV", "REGION,"), ("REGION", "north"), ("OTHER", "hidden")]);
+        command.envs([("CONTAINER_IMAGE", "host"), ("CONTAINER_LANGUAGE", "Bash")]);
+    });
+    for tool in ["run_python_code", "run_js_code"] {
+        let ran = client.call(tool, json!({ "code": "echo $REGION ${OTHER:-none} $BASH_VERSINFO | cut -c 1-10" }));
+        assert_eq!(ran["content"][0]["text"], "north none", "{tool}: {ran}");
+    }
+}
+
+/// Each in place of the engine that would be used without it.
+#[test]
+fn the_backend_of_an_older_server_is_the_engine() {
+    needs_sandboxes!();
+    let world = World::new();
+    for (backend, told) in
+        [("docker", "Docker"), ("podman", "Podman"), ("micromamba", "it is no sandbox"), ("vmware", "BACKEND is")]
+    {
+        let mut command = world.command(&["mcp", "--profile", "philschmid", "--image", "host"]);
+        command.env_remove("SANDPEN_ENGINE").env("BACKEND", backend);
+        command.env("DOCKER_HOST", "unix:///nowhere/socket").env("CONTAINER_HOST", "unix:///nowhere/socket");
+        let done = command.output().unwrap();
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(!done.status.success() && said.contains(told), "{backend}: {said}");
+    }
+}
