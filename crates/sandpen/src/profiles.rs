@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use sandbox::Result;
 use tools::profile::{Automata, Cloudflare, CodeImage, CodeRunner, Philschmid, SandboxServer};
-use tools::{Profile, ProfileName};
+use tools::{Profile, ProfileName, ProfileOption};
 
-use self::code_runner::Store;
+use self::code_runner::{Naming, Store};
 use crate::config::{CodeConfig, Config, Key};
 
 pub mod code_runner;
@@ -22,7 +22,11 @@ pub fn profile(name: ProfileName, config: &Config) -> Result<Arc<dyn Profile>> {
             Ok(Arc::new(Philschmid::new(options, python, javascript)))
         }
         ProfileName::CodeRunner => {
-            let store = Store::new(&config.code_runner, config.state_dir()?);
+            let naming = match options.has(ProfileOption::ShortDirectories) {
+                true => Naming::Short,
+                false => Naming::Whole,
+            };
+            let store = Store::new(&config.code_runner, config.state_dir()?).naming(naming);
             Ok(Arc::new(CodeRunner::new(options, Arc::new(store))))
         }
         ProfileName::Automata => Ok(Arc::new(Automata::new(options))),
@@ -45,8 +49,21 @@ fn code_images(config: &Config) -> Result<(CodeImage, CodeImage)> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use sandbox::Network;
+
     use super::*;
+    use crate::attach::Screen;
     use crate::config::{Origin, Written};
+
+    /// A server for this one alone.
+    fn serving(profile: ProfileName, values: &[(Key, &str)]) -> Config {
+        let mut written = Written::new(Origin::Flags);
+        written.push(Key::Profile, profile.as_str());
+        values.iter().for_each(|(key, value)| written.push(*key, *value));
+        Config::resolve([written]).unwrap().serving().unwrap()
+    }
 
     #[test]
     fn an_image_of_ours_counts_more_than_the_older_variables() {
@@ -71,5 +88,41 @@ mod tests {
         assert_eq!(images(&[(Key::Image, "host")]), (python("host", None), javascript("host", None)));
         let both = [(Key::Image, "host"), (Key::PythonImage, "python:3"), (Key::CodeLanguage, "ruby")];
         assert_eq!(images(&both), (python("python:3", ruby), javascript("host", ruby)));
+    }
+
+    #[test]
+    fn sandboxes_are_bounded_as_the_older_servers_promised() {
+        let runs = serving(ProfileName::CodeRunner, &[]).sandbox;
+        assert_eq!((runs.limits.cpu_millis, runs.limits.memory.bytes()), (500, 256 << 20));
+        assert_eq!(runs.timeout(Screen::Streams), Duration::from_secs(30));
+        assert_eq!(serving(ProfileName::Cloudflare, &[]).sandbox.lifetime.idle, Duration::from_secs(10 * 60));
+        let image = serving(ProfileName::Automata, &[]).sandbox.image;
+        assert_eq!(image.to_string(), "python:3.12-slim-bookworm");
+        assert_eq!(serving(ProfileName::Philschmid, &[]).sandbox.timeout(Screen::Streams), Duration::from_secs(30));
+    }
+
+    /// The older servers gave it but for one, which gave it to those who asked; the operator has the last word.
+    #[test]
+    fn the_internet_is_asked_for_and_the_operator_decides() {
+        let hosts: Network = "example.com".parse().unwrap();
+        for &profile in ProfileName::ALL {
+            let of = |values: &[(Key, &str)]| serving(profile, values).sandbox.network;
+            let (usual, bounded) = match profile {
+                ProfileName::CodeRunner => (Network::None, Network::None),
+                ProfileName::Cloudflare
+                | ProfileName::SandboxServer
+                | ProfileName::Automata
+                | ProfileName::Philschmid => (Network::Internet, hosts.clone()),
+            };
+            assert_eq!(of(&[]), usual, "{profile}");
+            assert_eq!(of(&[(Key::MaxNetwork, "example.com")]), bounded, "{profile}");
+            assert_eq!(of(&[(Key::MaxNetwork, "none")]), Network::None, "{profile}");
+            assert_eq!(of(&[(Key::Network, "none")]), Network::None, "{profile}");
+        }
+        // Beside others, where nobody granted anything to its clients.
+        let plain = Config::resolve([Written::new(Origin::Flags)]).unwrap();
+        for &profile in ProfileName::ALL {
+            assert_eq!(plain.as_profile(profile).unwrap().sandbox.network, Network::None, "{profile}");
+        }
     }
 }

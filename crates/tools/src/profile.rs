@@ -144,6 +144,8 @@ words!(
         EndContainers = "end-containers",
         /// `cloudflare`: lists of files name them as they can be read, without `../`.
         PlainUris = "plain-uris",
+        /// `code-runner`: new conversations have directories of 16 digits, as its last version made them, not of 64.
+        ShortDirectories = "short-directories",
     }
 );
 

@@ -3,4 +3,4 @@
 pub mod downloads;
 pub mod store;
 
-pub use store::Store;
+pub use store::{Naming, Store};

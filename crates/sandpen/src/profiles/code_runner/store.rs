@@ -41,9 +41,19 @@ pub struct Store {
     /// Where one is kept that nobody chose.
     secret_file: PathBuf,
     links: Links,
+    /// What directories of new conversations are called by.
+    naming: Naming,
     opened: OnceLock<Arc<Root>>,
     /// Those who wait for a conversation in this process, in the order in which they came.
     queues: Mutex<BTreeMap<Directory, Weak<Queue<()>>>>,
+}
+
+/// Which of the older server's generations names directories.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Naming {
+    Whole,
+    /// By the beginning, as its last version did.
+    Short,
 }
 
 #[derive(Debug)]
@@ -63,9 +73,15 @@ impl Store {
                 Some(base) => Links::Http(base.as_str().to_owned()),
                 None => Links::Resources,
             },
+            naming: Naming::Whole,
             opened: OnceLock::new(),
             queues: Mutex::default(),
         }
+    }
+
+    #[must_use]
+    pub fn naming(self, naming: Naming) -> Self {
+        Self { naming, ..self }
     }
 
     /// Whether files can be kept at all; for the operator, who may read where.
@@ -153,10 +169,16 @@ impl Root {
         }
     }
 
-    /// Where a conversation has its files. One that the older server's last version made goes on as it is.
-    fn directory(&self, whole: &Directory) -> std::io::Result<Directory> {
+    /// Where a conversation has its files. One that is there goes on as it is, whichever version made it.
+    fn directory(&self, whole: &Directory, naming: Naming) -> std::io::Result<Directory> {
         let short = whole.shortened();
-        Ok(if self.existing(&short)?.is_some() { short } else { whole.clone() })
+        if self.existing(&short)?.is_some() {
+            return Ok(short);
+        }
+        match naming {
+            Naming::Short if self.existing(whole)?.is_none() => Ok(short),
+            Naming::Short | Naming::Whole => Ok(whole.clone()),
+        }
     }
 
     /// Both of its names lead to a directory, whichever of them it has.
@@ -185,7 +207,7 @@ impl Conversations for Store {
         let whole = Directory::of(conversation, root.secret.as_bytes());
         let held = self.hold(&whole).await?;
         let directory = root
-            .directory(&whole)
+            .directory(&whole, self.naming)
             .map_err(|cause| Error::unavailable("the files of the conversation cannot be found").with_cause(cause))?;
         let tree = root.tree.below_private(OsStr::new(directory.as_str()), Path::new(SHOWN));
         let concealed = |error| conceal(&[&self.root], error);

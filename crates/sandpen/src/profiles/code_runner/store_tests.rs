@@ -54,6 +54,18 @@ async fn both_names_of_a_directory_lead_to_it() {
 }
 
 #[tokio::test]
+async fn new_directories_are_short_where_that_was_chosen_and_old_ones_go_on() {
+    let place = Place::new();
+    let before = put(&place.store(), "old", "a").await;
+    let store = place.store().naming(Naming::Short);
+    let short = put(&store, "new", "a").await;
+    assert_eq!(short, Directory::of(b"new", b"s3cret").shortened());
+    assert_eq!(put(&store, "new", "b").await, short);
+    assert_eq!(put(&store, "old", "b").await, before);
+    assert_eq!(put(&place.store(), "new", "c").await, short, "also where it is chosen no longer");
+}
+
+#[tokio::test]
 async fn what_was_planted_leads_nowhere() {
     let place = Place::new();
     let store = place.store();
