@@ -2,7 +2,8 @@
 //! and over HTTP, on the engine that the environment names.
 //!
 //! `transcripts/PROFILE/NAME.json` holds calls and what comes back. In strings `<<name>>` is a value that is known,
-//! `<<name:hex64>>` one that is learnt there, and `<<:any>>`, `<<:line>>` and `<<:number>>` are whatever is of that kind.
+//! `<<name:hex64>>` one that is learnt there, and `<<:any>>`, `<<:line>>` and `<<:number>>` are whatever is of that kind. A step
+//! with `only` is for the `embedded` engine or for a `daemon`.
 
 mod expected;
 mod server;

@@ -47,7 +47,12 @@ impl Transcript {
             variables.map(|(name, value)| Ok((name.clone(), words(value)?))).collect::<Result<BTreeMap<_, _>>>()?;
         let mut server = Server::start(transport, profile, place, &flags, &variables, daemon.as_ref())?;
         let steps = self.0["steps"].as_array().ok_or("there are no steps")?;
+        let kind = if daemon.is_some() { "daemon" } else { "embedded" };
         for (index, step) in steps.iter().enumerate() {
+            // What an image is differs, and with it what can be done with it.
+            if step["only"].as_str().is_some_and(|only| only != kind) {
+                continue;
+            }
             let what = step["what"].as_str().unwrap_or("a step without words");
             take(&mut server, step, &mut known)
                 .map_err(|trouble| server.tell(&format!("step {} ({what}): {trouble}", index + 1)))?;

@@ -3,8 +3,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sandbox::engine::fake::FakeHost;
 use sandbox::{
-    ByteRange, Error, FileKind, Files, GuestPath, Limits, ListOptions, Network, Owner, Result, WriteOptions,
+    ByteRange, Error, FileKind, Files, GuestPath, ImageRunner, ImageRunners, Limits, ListOptions, Network, Owner,
+    Result, WriteOptions,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -313,4 +315,34 @@ async fn runners_are_the_languages_with_their_images() {
     let languages: Vec<_> =
         listed["languages"].as_array().unwrap().iter().map(|runner| runner["language"].clone()).collect();
     assert_eq!(schema["properties"]["language"]["enum"], json!(languages));
+}
+
+/// Images as a daemon tells of them, with what their labels say.
+#[derive(Debug)]
+struct Labelled(Vec<(&'static str, &'static str)>);
+
+#[async_trait]
+impl ImageRunners for Labelled {
+    async fn list(&self) -> Result<Vec<ImageRunner>> {
+        let label = |name: &str| self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
+        let found = ImageRunner::from_labels(&FakeHost::IMAGE.parse()?, label, vec!["cat".to_owned()])?;
+        Ok(found.into_iter().collect())
+    }
+}
+
+#[tokio::test]
+async fn an_image_with_the_labels_of_a_runner_brings_its_language() {
+    let labels = vec![("sandbox.runner", "true"), ("sandbox.language", "Shout")];
+    let shout = json!({ "conversationId": "c", "language": "shout", "code": "loud" });
+    for (labels, is_runner) in [(labels.clone(), true), (labels[1..].to_vec(), false)] {
+        let world = world().await.restarted_with(Some(Arc::new(Labelled(labels)))).await;
+        let listed = told(&world.call("list_runners", json!({})).await);
+        let runner = json!({ "language": "shout", "image": FakeHost::IMAGE });
+        assert_eq!(listed["languages"].as_array().unwrap().contains(&runner), is_runner, "{listed}");
+        let ran = told(&world.call("run_code", shout.clone()).await);
+        match is_runner {
+            true => assert_eq!((&ran["success"], &ran["stdout"]), (&json!(true), &json!("loud")), "{ran}"),
+            false => assert_eq!(ran["stderr"], "Unsupported language: shout"),
+        }
+    }
 }

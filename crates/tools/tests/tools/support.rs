@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use sandbox::engine::fake::FakeHost;
-use sandbox::{InstanceId, Owner, SandboxService, ServiceSettings};
+use sandbox::{ImageRunners, InstanceId, Owner, SandboxService, ServiceSettings};
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use tools::{Call, Catalog, Content, Output, Policy, Profile, Progress, Selection, Silent};
@@ -42,11 +42,17 @@ impl World {
     }
 
     /// The same after the server has ended and was started again.
-    pub async fn restarted(mut self) -> Self {
+    pub async fn restarted(self) -> Self {
+        self.restarted_with(None).await
+    }
+
+    /// The same where images bring languages along.
+    pub async fn restarted_with(mut self, runners: Option<Arc<dyn ImageRunners>>) -> Self {
         self.service.shutdown().await.unwrap();
         let engine = self.host.engine();
         let mut settings = ServiceSettings::new(self.state.path(), InstanceId::random().unwrap());
         settings.powers = engine.powers();
+        settings.image_runners = runners;
         self.service = SandboxService::start(engine, settings).await.unwrap();
         self
     }
