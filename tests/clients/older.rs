@@ -28,7 +28,7 @@ type Task = fn(&Scene<'_>, Client) -> Result<()>;
 const TASKS: &[(&str, &[Need], Task)] = &[
     ("cloudflare: data is drawn with matplotlib", &[Need::Matplotlib], draw),
     ("cloudflare: C is compiled and run", &[Need::Embedded], compile),
-    ("sandbox-server: kept, saved, made again, exported and rebuilt", &[Need::Embedded, Need::Debian], keep),
+    ("sandbox-server: kept, installed, saved, made again, exported and rebuilt", &[Need::Embedded, Need::Debian], keep),
     ("code-runner: a table is uploaded, and its chart downloaded", &[], chart),
     ("automata: a project goes in, and its report comes out", &[], report),
     ("philschmid: a variable is passed through, and a plot comes back", &[], variable),
@@ -116,21 +116,33 @@ fn compile(scene: &Scene<'_>, client: Client) -> Result<()> {
     hands.close()
 }
 
+/// What a user has written, as a package that pip can install.
+const PACKAGE: &[(&str, &str)] = &[
+    ("greet/setup.py", "from setuptools import setup\nsetup(name='greet', version='1.0', py_modules=['greet'])\n"),
+    ("greet/greet.py", "def hello():\n    return 'kept'\n"),
+];
+
+/// With nothing from an index: there is none here.
+const INSTALL: &str = "pip install --quiet --no-index --no-build-isolation --target /workspace/lib /workspace/greet";
+
 /// Through two servers, because what is kept must outlive the first.
 fn keep(scene: &Scene<'_>, client: Client) -> Result<()> {
-    let archive = images::debian()?;
+    let archive = images::debian_with_pip()?;
     sandpen(scene, &["image", "import", &archive.to_string_lossy(), images::DEBIAN])?;
     let mut hands = connect(scene, client, "sandbox-server", &[], &[])?;
     let id = create(&mut hands, images::DEBIAN, true)?;
-    let file =
-        json!({ "container_id": id, "filename": "lib/greet.py", "content": "def hello():\n    return 'kept'\n" });
-    expect(&mut hands, "create_file_in_container", &file, "File lib/greet.py has been created in /workspace")?;
+    for (name, content) in PACKAGE {
+        let file = json!({ "container_id": id, "filename": name, "content": content });
+        let created = format!("File {name} has been created in /workspace");
+        expect(&mut hands, "create_file_in_container", &file, &created)?;
+    }
     hands.close()?;
 
     let mut hands = connect(scene, client, "sandbox-server", &[], &[])?;
-    let install = "python3 -c \"import compileall; print(compileall.compile_dir('/workspace/lib', quiet=1))\"";
     let execute = |id: &str, command: &str| json!({ "container_id": id, "command": command });
-    expect(&mut hands, "execute_command_in_container", &execute(&id, install), "True\n")?;
+    said(&mut hands, "execute_command_in_container", &execute(&id, INSTALL))?;
+    let record = "cat /workspace/lib/greet-1.0.dist-info/INSTALLER";
+    expect(&mut hands, "execute_command_in_container", &execute(&id, record), "pip\n")?;
     let saved = said(&mut hands, "save_container_state", &json!({ "container_id": id, "name": "my-env:v1" }))?;
     ensure(saved.starts_with("Environment saved as image: my-env:v1\n"), || format!("it was not saved: {saved}"))?;
     let gone = format!("Container {id} has been stopped and removed.");

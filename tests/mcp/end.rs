@@ -57,9 +57,22 @@ pub fn stdin_closed_in_the_middle() -> Result<()> {
     let files = files_below(&wire.state()).into_iter().filter(|path| path.to_string_lossy().contains(id));
     let mut left: Vec<String> = groups.into_iter().chain(files).map(|path| path.display().to_string()).collect();
     if let Some(daemon) = &daemon {
-        left.extend(daemon.containers_of(&wire.state())?);
+        left.extend(what_stays(daemon, &wire.state())?);
     }
     if left.is_empty() { Ok(()) } else { Err(format!("something is left of a sandbox: {left:?}").into()) }
+}
+
+/// Containers that stay. None may run any more; to remove them a busy daemon takes its time, as it was asked to.
+fn what_stays(daemon: &Given, state: &Path) -> Result<Vec<String>> {
+    let started = Instant::now();
+    loop {
+        let there = daemon.containers_of(state)?;
+        let one_runs = there.iter().any(|container| container.contains(" Up "));
+        if there.is_empty() || one_runs || started.elapsed() > PATIENCE {
+            return Ok(there);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn files_below(directory: &Path) -> Vec<PathBuf> {
