@@ -35,8 +35,33 @@ const PROGRAMS: &[&str] = &[
     "http_access",
 ];
 
-/// Of them, those in which most of the time goes to package managers and builds.
-const LONG_PROGRAMS: &[&str] = &["packages", "export_sources"];
+/// Of them, those that are left out when nobody asked for them: in the first two most of the time goes to package managers and
+/// builds, and the others are more about the way to a server than about its sandboxes.
+const LATER_PROGRAMS: &[&str] = &[
+    "packages",
+    "export_sources",
+    "usage",
+    "machine",
+    "mcp_copy",
+    "mcp_environments",
+    "mcp_protocol",
+    "http_end",
+    "http_sse",
+    "http_access",
+];
+
+/// Tests of the daemons that ask Podman what they ask Docker, about images, in the same words.
+const LIKE_ON_DOCKER: &[&str] = &[
+    "podman: an export",
+    "podman: an image",
+    "podman: images are",
+    "podman: registries",
+    "podman: nothing is fetched",
+    "podman: a tag",
+    "podman: a call that waits",
+    "podman: a pull",
+    "podman: packages",
+];
 
 #[derive(Clone, Copy, Debug)]
 pub enum Engine {
@@ -117,7 +142,7 @@ pub fn gvisor() -> Outcome {
 /// What the product does with it: the same assertions as on the embedded engine.
 pub fn behaviour(engine: Engine, extent: Extent) -> Outcome {
     if extent == Extent::Part {
-        let left_out = LONG_PROGRAMS.join(" ");
+        let left_out = LATER_PROGRAMS.join(" ");
         println!("without {left_out}; cargo xtask test command-line-{} runs these too", engine.name());
     }
     on_daemon(engine, |daemon| {
@@ -125,7 +150,7 @@ pub fn behaviour(engine: Engine, extent: Extent) -> Outcome {
             let name = program.name.as_str();
             program.package == "sandpen"
                 && PROGRAMS.contains(&name)
-                && (extent == Extent::Whole || !LONG_PROGRAMS.contains(&name))
+                && (extent == Extent::Whole || !LATER_PROGRAMS.contains(&name))
         };
         run_each(is_wanted, |command| _ = daemon.named_to(command), 15)
     })
@@ -161,6 +186,22 @@ pub fn escape(engine: Engine, extent: Extent) -> Outcome {
         }
         run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
     })
+}
+
+/// What there is only on daemons, and what happens when one goes away.
+pub fn daemons(extent: Extent) -> Outcome {
+    if !is_built(PRODUCT) {
+        return Outcome::Ran(Tally::FAILED);
+    }
+    let left_out = match extent {
+        Extent::Whole => &[],
+        Extent::Part => LIKE_ON_DOCKER,
+    };
+    if !left_out.is_empty() {
+        println!("without {}; cargo xtask test daemons runs these too", left_out.join(", "));
+    }
+    let prepare = |command: &mut Command| _ = command.args(left_out.iter().flat_map(|name| ["--skip", name]));
+    Outcome::Ran(run_each(|program| program.package == TESTS && program.name == "daemons", prepare, 25))
 }
 
 /// Servers that are killed, often.
