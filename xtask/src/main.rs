@@ -21,7 +21,8 @@ usage: cargo xtask COMMAND
   soak               10,000 cycles, 1,000 kills, and 200 of servers on each daemon: some hours
   bench [--base REF] the speed table, beside that of another commit when one is named
   docs [--check]     write the generated tables, or only say which are stale
-  check-targets      whether it builds for macOS and Windows, as far as their targets are installed
+  check-targets      whether it builds for macOS and Windows, as far as their targets are installed;
+                     --build-std needs none of them, but the sources of the standard library
   deny               licences and advisories of the dependencies, when cargo-deny is installed
 ";
 

@@ -1,13 +1,15 @@
 //! Whether the product still builds for systems that are not Linux. It is only checked, which needs no linker and none of
-//! their libraries; what is missing here to do that is skipped by name.
+//! their libraries but the standard one; what is missing here to do that is skipped by name.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use crate::process::is_installed;
 use crate::root;
 use crate::stage::{Counting, Tally, run};
+
+mod from_source;
 
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
@@ -27,29 +29,44 @@ const TARGETS: &[Target] = &[
     Target { name: "x86_64-pc-windows-gnu", processor: "x86_64", compiler: "x86_64-w64-mingw32-gcc" },
 ];
 
-/// `cargo xtask check-targets [TARGET…]`
+/// What a target is checked with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Library {
+    Installed,
+    FromSource,
+}
+
+/// `cargo xtask check-targets [--build-std] [TARGET…]`
 pub fn command(arguments: &[String]) -> ExitCode {
+    let (library, arguments) = match arguments.split_first() {
+        Some((first, rest)) if first == "--build-std" => (Library::FromSource, rest),
+        Some(_) | None => (Library::Installed, arguments),
+    };
     let known = |name: &&String| TARGETS.iter().any(|target| target.name == **name);
     if let Some(unknown) = arguments.iter().find(|name| !known(name)) {
         let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
         eprintln!("{unknown} is none of the targets: {}", names.join(", "));
         return ExitCode::from(2);
     }
-    let sum = check(|target| arguments.is_empty() || arguments.iter().any(|name| name == target));
+    let sum = check(library, |target| arguments.is_empty() || arguments.iter().any(|name| name == target));
     println!("{sum}");
     if sum.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// All of them.
 pub fn all() -> Tally {
-    check(|_| true)
+    check(Library::Installed, |_| true)
 }
 
-fn check(wanted: impl Fn(&str) -> bool) -> Tally {
+fn check(library: Library, wanted: impl Fn(&str) -> bool) -> Tally {
     let mut sum = Tally::default();
     for target in TARGETS.iter().filter(|target| wanted(target.name)) {
         println!("--> {}", target.name);
-        sum.add(match target.prepare() {
+        let prepared = match library {
+            Library::Installed => target.prepare(),
+            Library::FromSource => from_source::prepare(target.name, target.processor),
+        };
+        sum.add(match prepared {
             Ok(mut command) => run(&mut command, Counting::ExitCode, PATIENCE),
             Err(missing) => {
                 println!("SKIPPED: {}: {missing}", target.name);
@@ -100,12 +117,17 @@ fn built_init(processor: &str) -> Result<PathBuf, String> {
 }
 
 fn has_library(target: &str) -> bool {
-    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
-    let Ok(output) = Command::new(rustc).args(["--print", "sysroot"]).output() else { return false };
-    let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let library = Path::new(&sysroot).join("lib/rustlib").join(target).join("lib");
+    let Some(sysroot) = sysroot() else { return false };
+    let library = sysroot.join("lib/rustlib").join(target).join("lib");
     let mut files = std::fs::read_dir(library).into_iter().flatten().flatten();
     files.any(|file| file.file_name().to_string_lossy().starts_with("libstd-"))
+}
+
+/// Where the toolchain is.
+fn sysroot() -> Option<PathBuf> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc).args(["--print", "sysroot"]).output().ok()?;
+    Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
 }
 
 fn cargo() -> Command {
