@@ -67,6 +67,7 @@ pub fn plan(data: &[u8]) {
         places: &places,
         walls: &walls,
         single_id: shape & 8 == 8,
+        shifts_owners: shape & 8 == 0,
         socket: PathBuf::from("/socket"),
         inheritance: None,
         held: Default::default(),

@@ -37,11 +37,13 @@ impl Installed {
                 let why = |_: &Given| "it needs nothing of an engine, and runs on the embedded one".to_owned();
                 return self.daemon.as_ref().map(why);
             }
+            // A daemon gets an image that has them.
+            Need::Matplotlib | Need::Compiler if self.daemon.is_some() => return self.missing(Need::Debian),
             Need::Matplotlib => {
                 let is_there = Path::new("/usr/lib/python3/dist-packages/matplotlib").is_dir();
-                let why = || "the image of sandboxes has no matplotlib (python3-matplotlib)".to_owned();
-                return (!is_there || self.daemon.is_some()).then(why);
+                return (!is_there).then(|| "the machine has no matplotlib (python3-matplotlib)".to_owned());
             }
+            Need::Compiler => return (!is_installed("cc")).then(|| "cc is not installed".to_owned()),
             Need::Debian => return (!is_installed("mmdebstrap")).then(|| "mmdebstrap is not installed".to_owned()),
         };
         let complete = self.clients.join(&part).join("installed").is_file();

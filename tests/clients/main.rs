@@ -55,8 +55,10 @@ enum Need {
     Python(&'static str),
     /// The embedded engine, for what has nothing of any: on one of them it has been seen.
     Embedded,
-    /// In the machine's own tree, for its own Python.
+    /// In the image of sandboxes, for its own Python.
     Matplotlib,
+    /// In the image of sandboxes, for C.
+    Compiler,
     /// What makes a Debian to have an image of.
     Debian,
 }

@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
-use std::path::Path;
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use sandpen_tests::program::run;
@@ -27,8 +28,8 @@ type Task = fn(&Scene<'_>, Client) -> Result<()>;
 
 const TASKS: &[(&str, &[Need], Task)] = &[
     ("cloudflare: data is drawn with matplotlib", &[Need::Matplotlib], draw),
-    ("cloudflare: C is compiled and run", &[Need::Embedded], compile),
-    ("sandbox-server: kept, installed, saved, made again, exported and rebuilt", &[Need::Embedded, Need::Debian], keep),
+    ("cloudflare: C is compiled and run", &[Need::Compiler], compile),
+    ("sandbox-server: kept, installed, saved, made again, exported and rebuilt", &[Need::Debian], keep),
     ("code-runner: a table is uploaded, and its chart downloaded", &[], chart),
     ("automata: a project goes in, and its report comes out", &[], report),
     ("philschmid: a variable is passed through, and a plot comes back", &[], variable),
@@ -69,6 +70,22 @@ fn image(scene: &Scene<'_>) -> String {
     scene.installed.daemon.as_ref().map_or("host", |daemon| &daemon.image).to_owned()
 }
 
+/// An image of the same with more in it, which a daemon is given the first time. Two that come at once would both make it.
+fn stocked(scene: &Scene<'_>, name: &str, tree: fn() -> Result<PathBuf>) -> Result<String> {
+    static ONE_BY_ONE: Mutex<()> = Mutex::new(());
+    let _turn = ONE_BY_ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(daemon) = &scene.installed.daemon else { return Ok("host".to_owned()) };
+    if daemon.docker(&["image", "inspect", name]).is_err() {
+        daemon.docker(&["import", &tree()?.to_string_lossy(), name])?;
+    }
+    Ok(name.to_owned())
+}
+
+/// One that has what users draw, test and compile with.
+fn for_work(scene: &Scene<'_>) -> Result<String> {
+    stocked(scene, "debian-for-work:test", images::debian_for_work)
+}
+
 /// The text of an answer that is not flagged as an error.
 fn said(hands: &mut Hands, tool: &str, arguments: &Value) -> Result<String> {
     let result = hands.call(tool, arguments)?;
@@ -86,7 +103,7 @@ fn in_container(command: &str) -> Value {
 }
 
 fn draw(scene: &Scene<'_>, client: Client) -> Result<()> {
-    let mut hands = connect(scene, client, "cloudflare", &[], &[])?;
+    let mut hands = connect(scene, client, "cloudflare", &["--image", &for_work(scene)?], &[])?;
     expect(&mut hands, "container_initialize", &json!({}), "Created new container")?;
     let code = "import matplotlib\nmatplotlib.use('Agg')\nimport matplotlib.pyplot as plt\n\
                 rows = [line.split(',') for line in open('data.csv')]\n\
@@ -106,7 +123,7 @@ fn draw(scene: &Scene<'_>, client: Client) -> Result<()> {
 }
 
 fn compile(scene: &Scene<'_>, client: Client) -> Result<()> {
-    let mut hands = connect(scene, client, "cloudflare", &[], &[])?;
+    let mut hands = connect(scene, client, "cloudflare", &["--image", &for_work(scene)?], &[])?;
     expect(&mut hands, "container_initialize", &json!({}), "Created new container")?;
     let source = "#include <stdio.h>\nint main(void) { printf(\"%d\\n\", 6 * 7); return 3; }\n";
     let arguments = json!({ "args": { "path": "answer.c", "text": source } });
@@ -122,15 +139,20 @@ const PACKAGE: &[(&str, &str)] = &[
     ("greet/greet.py", "def hello():\n    return 'kept'\n"),
 ];
 
+/// An image with pip.
+const WITH_PIP: &str = "debian-with-pip:test";
+
 /// With nothing from an index: there is none here.
 const INSTALL: &str = "pip install --quiet --no-index --no-build-isolation --target /workspace/lib /workspace/greet";
 
 /// Through two servers, because what is kept must outlive the first.
 fn keep(scene: &Scene<'_>, client: Client) -> Result<()> {
-    let archive = images::debian_with_pip()?;
-    sandpen(scene, &["image", "import", &archive.to_string_lossy(), images::DEBIAN])?;
+    if scene.installed.daemon.is_none() {
+        sandpen(scene, &["image", "import", &images::debian_with_pip()?.to_string_lossy(), WITH_PIP])?;
+    }
+    stocked(scene, WITH_PIP, images::debian_with_pip)?;
     let mut hands = connect(scene, client, "sandbox-server", &[], &[])?;
-    let id = create(&mut hands, images::DEBIAN, true)?;
+    let id = create(&mut hands, WITH_PIP, true)?;
     for (name, content) in PACKAGE {
         let file = json!({ "container_id": id, "filename": name, "content": content });
         let created = format!("File {name} has been created in /workspace");
@@ -177,9 +199,22 @@ fn rebuild(scene: &Scene<'_>, expected: &str) -> Result<()> {
     let context = scene.path().join("context");
     fs::create_dir(&context)?;
     tar::Archive::new(fs::File::open(&archive)?).unpack(&context)?;
-    sandpen(scene, &["image", "build", "--tag", "rebuilt:1", &context.to_string_lossy()])?;
+    let context = context.to_string_lossy();
     let code = "import sys; sys.path.append('/workspace/lib'); import greet; print(greet.hello())";
-    let ran = sandpen(scene, &["run", "--image", "rebuilt:1", "python", code])?;
+    let ran = match &scene.installed.daemon {
+        None => {
+            sandpen(scene, &["image", "build", "--tag", "rebuilt:1", &context])?;
+            sandpen(scene, &["run", "--image", "rebuilt:1", "python", code])?
+        }
+        // By its own tools, and without any of ours.
+        Some(daemon) => {
+            let tag = format!("rebuilt-{}:1", id.trim_start_matches("sb-"));
+            daemon.docker(&["build", "--quiet", "--network", "none", "--tag", &tag, &context])?;
+            let ran = daemon.docker(&["run", "--rm", "--network", "none", &tag, "python3", "-c", code]);
+            daemon.docker(&["rmi", &tag])?;
+            ran?
+        }
+    };
     ensure(ran == expected, || format!("what was rebuilt says {ran:?}"))
 }
 
@@ -194,9 +229,19 @@ fn parsed(text: &str) -> Result<Value> {
 }
 
 fn chart(scene: &Scene<'_>, client: Client) -> Result<()> {
-    let server =
-        Server::start_with(scene, &scene.installed.product, &["--profile", "code-runner", "--image", &image(scene)])?;
-    let done = client.start(scene, "http", std::slice::from_ref(&server.url)).and_then(|mut hands| {
+    // Its address is known before it listens there, because the addresses of files begin with it. Nobody else uses this one.
+    let address = TcpListener::bind("127.0.7.1:0")?.local_addr()?.to_string();
+    let (root, base) = (scene.path().join("root"), format!("http://{address}/"));
+    let variables = [
+        ("MCP_HTTP_ADDR", address.as_str()),
+        ("MCP_API_TOKEN", "t0ken"),
+        ("SANDBOX_ROOT", &root.to_string_lossy()),
+        ("FILE_SECRET", "long enough, so that nobody is warned"),
+        ("PUBLIC_BASE_URL", &base),
+    ];
+    let flags = ["--profile", "code-runner", "--image", &image(scene)];
+    let server = Server::start_with(scene, &scene.installed.product, &flags, &variables)?;
+    let done = client.start(scene, "http", &[server.url.clone(), "t0ken".to_owned()]).and_then(|mut hands| {
         // The points of a table: 3,4 and 20,30 and 60,47.
         let upload = json!({ "conversationId": "talk", "filename": "data.csv", "content": "Myw0CjIwLDMwCjYwLDQ3Cg==" });
         let uploaded = parsed(&said(&mut hands, "upload_file", &upload)?)?;
@@ -243,7 +288,8 @@ fn report(scene: &Scene<'_>, client: Client) -> Result<()> {
     let path = |path: &Path| path.to_string_lossy().into_owned();
     let flags = ["--allow-path", &path(&opened)];
     let mut hands = connect(scene, client, "automata", &flags, &[])?;
-    let made = said(&mut hands, "sandbox_initialize", &json!({ "image": image(scene) }))?;
+    // The least Python of Debian has no unittest.
+    let made = said(&mut hands, "sandbox_initialize", &json!({ "image": for_work(scene)? }))?;
     let id = made.strip_prefix("container_id: ").ok_or_else(|| Trouble(format!("no container was made: {made}")))?;
     let copied = said(&mut hands, "copy_project", &json!({ "container_id": id, "local_src_dir": path(&project) }))?;
     ensure(copied.starts_with("Successfully copied "), || format!("the project: {copied}"))?;

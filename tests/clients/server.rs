@@ -21,12 +21,18 @@ pub struct Server {
 impl Server {
     /// Waits until it has said where it listens.
     pub fn start(scene: &Scene<'_>, program: &Path) -> Result<Self> {
-        Self::start_with(scene, program, &[])
+        Self::start_with(scene, program, &["--listen", "127.0.0.1:0"], &[])
     }
 
-    pub fn start_with(scene: &Scene<'_>, program: &Path, flags: &[&str]) -> Result<Self> {
+    /// With these variables, and flags that may say where it listens.
+    pub fn start_with(scene: &Scene<'_>, program: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Result<Self> {
         let mut command = scene.command(program);
-        command.arg("--state-dir").arg(scene.state()).args(["serve", "--listen", "127.0.0.1:0"]).args(flags);
+        command
+            .arg("--state-dir")
+            .arg(scene.state())
+            .args(["serve", "--no-auth"])
+            .args(flags)
+            .envs(variables.iter().copied());
         let process =
             Program::start(command.stdin(Stdio::null()).stdout(Stdio::null()), &scene.path().join("server.log"))?;
         let mut server = Self { process, url: String::new() };

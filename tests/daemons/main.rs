@@ -11,6 +11,7 @@ mod exports;
 mod gate;
 mod images;
 mod kills;
+mod older;
 mod packages;
 mod power;
 mod pulls;
@@ -55,6 +56,10 @@ const TESTS: &[(&str, Test)] = &[
     ("a fork is reached as what was created is", reach::of_a_fork),
     ("an image that says what it runs is a language", runners::by_label),
     ("an image of another tool's label is none", runners::of_others),
+    ("an older server's runners are images with its labels", older::runners),
+    ("an older server's half a processor and 256 MiB are limits of the daemon", older::limits),
+    ("containers of others are not there for older servers", older::foreign),
+    ("the backend of an older server is the daemon", older::backend),
     ("an image from a registry takes no language over", runners::from_a_registry),
     ("a server that is killed leaves nothing and touches nothing of others", kills::at_random_moments),
     ("what belongs to one daemon is left alone on another", several::on_one_state),

@@ -113,14 +113,14 @@ pub(crate) fn of_others(scene: &mut Scene) -> Result<()> {
 }
 
 /// A name that means an image of this host. Docker's client, which asks Podman here, would write out another.
-fn here(scene: &Scene, language: &str) -> String {
+pub(crate) fn here(scene: &Scene, language: &str) -> String {
     match scene.daemon.flavour() {
         Flavour::Docker => format!("runner-{language}:test"),
         Flavour::Podman => format!("localhost/runner-{language}:test"),
     }
 }
 
-fn build(scene: &Scene, context: &Path, name: &str) -> Result<()> {
+pub(crate) fn build(scene: &Scene, context: &Path, name: &str) -> Result<()> {
     let base = format!("BASE={}", images::DEBIAN);
     let context = context.to_string_lossy();
     let arguments = ["build", "--quiet", "--network", "none", "--build-arg", &base, "--build-arg", "PACKAGES="];

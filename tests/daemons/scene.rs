@@ -111,6 +111,12 @@ impl Scene {
         Wire::by(&mut self.command(state, &["mcp"]), place)
     }
 
+    /// The same in place of an older server, with these flags.
+    pub fn older_server(&self, profile: &str, flags: &[&str]) -> Result<Wire> {
+        let place = tempfile::tempdir_in(self.path())?;
+        Wire::by(&mut self.command(profile, &[&["mcp", "--profile", profile], flags].concat()), place)
+    }
+
     /// Everything that the daemon has, running or not.
     pub fn containers(&self) -> Result<BTreeSet<String>> {
         let listed = self.daemon.run(&["ps", "--all", "--quiet", "--no-trunc"])?;

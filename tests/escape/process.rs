@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use sandbox::{Layer, TerminalSize};
 use sandpen_tests::check::{About, Check, Control, Finding};
 use sandpen_tests::daemon::{Flavour, Given};
-use sandpen_tests::lab::{Lab, Sandbox, is_on_daemon, missing};
+use sandpen_tests::lab::{Lab, Sandbox, is_about_root, is_on_daemon, missing};
 use sandpen_tests::probe::Findings;
 use sandpen_tests::processes::{NAMESPACES, Process, companions};
 use sandpen_tests::{Result, is_root};
@@ -29,6 +29,7 @@ pub const CHECKS: &[&dyn Check] = &[
 
 const GOLDEN_ROOT: &str = include_str!("golden/posture.txt");
 const GOLDEN_ORDINARY: &str = include_str!("golden/posture-ordinary-user.txt");
+const GOLDEN_IMAGE_USER: &str = include_str!("golden/posture-image-user.txt");
 const GOLDEN_DOCKER: &str = include_str!("golden/posture-docker.txt");
 const GOLDEN_PODMAN: &str = include_str!("golden/posture-podman.txt");
 
@@ -174,6 +175,7 @@ fn golden() -> Result<(&'static str, &'static str)> {
     Ok(match Given::of_environment()?.map(|daemon| daemon.flavour) {
         Some(Flavour::Docker) => ("posture-docker.txt", GOLDEN_DOCKER),
         Some(Flavour::Podman) => ("posture-podman.txt", GOLDEN_PODMAN),
+        None if is_root() && is_about_root() => ("posture-image-user.txt", GOLDEN_IMAGE_USER),
         None if is_root() => ("posture.txt", GOLDEN_ROOT),
         None => ("posture-ordinary-user.txt", GOLDEN_ORDINARY),
     })

@@ -62,7 +62,7 @@ impl Server {
             }
             Transport::Http => {
                 // Beside all others, with what a server for this one alone would grant its clients.
-                command.args(["--json", "serve", "--listen", "127.0.0.1:0"]);
+                command.args(["--json", "serve", "--no-auth", "--listen", "127.0.0.1:0"]);
                 command.args(["--max-network", "internet", "--allow-image", "*", "--allow-image", "host"]);
                 opened(&mut command, place.path()).args(flags);
                 let token = variables.get("MCP_API_TOKEN").cloned();

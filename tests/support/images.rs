@@ -21,6 +21,9 @@ pub const NETWORK_PROGRAMS: &[&str] = &["bash", "curl", "git", "node", "python3"
 /// What installs packages of Python.
 const PIP_PACKAGES: &str = "python3-pip";
 
+/// What people draw and compile with.
+const WORK_PACKAGES: &str = "gcc,libc6-dev,python3-matplotlib";
+
 /// Debian with interpreters.
 pub const DEBIAN: &str = "debian:test";
 /// A static program and nothing else.
@@ -62,6 +65,11 @@ pub fn debian_for_networks() -> Result<PathBuf> {
 /// The same with pip, and without other interpreters than its own.
 pub fn debian_with_pip() -> Result<PathBuf> {
     debian_with(PIP_PACKAGES)
+}
+
+/// The same with a compiler and matplotlib.
+pub fn debian_for_work() -> Result<PathBuf> {
+    debian_with(WORK_PACKAGES)
 }
 
 fn debian_with(packages: &str) -> Result<PathBuf> {

@@ -10,8 +10,8 @@ use egress::{Gateway, GatewaySettings};
 use engine_docker::{DockerConfig, DockerEngine, Fetch};
 use engine_native::{NativeConfig, NativeEngine};
 use sandbox::{
-    Engine, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, Files, GuestPath, Image, InstanceId, Layer, Owner,
-    Process, ProcessControl, SandboxId, SandboxSpec, Snapshots, TerminalSize, WriteOptions,
+    Engine, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, Files, GuestPath, Image, Insistence, InstanceId, Layer,
+    Owner, Process, ProcessControl, Role, SandboxId, SandboxSpec, Snapshots, TerminalSize, WriteOptions,
 };
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -131,13 +131,20 @@ impl Lab {
     }
 
     pub async fn sandbox_of(&self, spec: SandboxSpec) -> Result<Sandbox> {
-        Sandbox::with_probe(self.engine.clone(), spec).await
+        Sandbox::with_probe(self.engine.clone(), self.as_asked(spec)).await
+    }
+
+    /// With programs that are whom this run is about. Without some walls nobody can be root, and then nobody is.
+    fn as_asked(&self, spec: SandboxSpec) -> SandboxSpec {
+        let insistence = if self.without.is_empty() { Insistence::Must } else { Insistence::IfPossible };
+        let role = if is_about_root() { Role::ImageUser(insistence) } else { spec.role };
+        SandboxSpec { role, ..spec }
     }
 
     /// Without the probe: for root trees that bring it, and for those that must not be touched.
     pub async fn bare_sandbox_of(&self, spec: SandboxSpec) -> Result<Sandbox> {
         let id = SandboxId::random()?;
-        self.engine.create(&id, &spec).await?;
+        self.engine.create(&id, &self.as_asked(spec)).await?;
         Ok(Sandbox { engine: self.engine.clone(), id, probe: PROBE })
     }
 
@@ -165,6 +172,11 @@ impl Lab {
         sandbox.probe = "/bin/probe";
         Ok(sandbox)
     }
+}
+
+/// Whether programs are root of their sandboxes in this run: `SANDPEN_TEST_USER=image`.
+pub fn is_about_root() -> bool {
+    std::env::var_os("SANDPEN_TEST_USER").is_some_and(|user| user == "image")
 }
 
 /// Whether sandboxes are a daemon's.

@@ -27,6 +27,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "rmcp",
             "axum",
             "hyper",
+            "rustls",
+            "rcgen",
         ],
     ),
     (

@@ -38,7 +38,10 @@ fn not_ours(name: &str, needs: Needs) -> Option<&'static str> {
         | Needs::Checkpoints
         | Needs::Trees
         | Needs::TreesAndCheckpoints
-        | Needs::Builder => {
+        | Needs::Builder
+        | Needs::Root
+        | Needs::RootOfProcesses
+        | Needs::RootOfTree => {
             return Some("the engine of this test has no such power");
         }
     }

@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use egress::Pass;
 use sandbox::{
-    Environment, Error, ErrorKind, GuestPath, ImageProgram, Made, Network, Owner, Persistence, Result, Role, SandboxId,
-    SandboxSpec,
+    Environment, Error, ErrorKind, GuestPath, ImageProgram, Insistence, Made, Network, Owner, Persistence, Result,
+    Role, SandboxId, SandboxSpec,
 };
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
@@ -50,6 +50,10 @@ impl Shared {
             let mut image = Facts::clone(&*shared.images.facts(&shared.daemon, shared.maker(), image).await?);
             image.trees = source.description.places.clone();
             image.work_directory = Some(source.description.work_directory.clone());
+            // Its files are of whom programs were in the source.
+            let is_root = source.description.user.id == 0;
+            let role = if is_root { Role::ImageUser(Insistence::Must) } else { Role::Guest };
+            let spec = SandboxSpec { role, ..spec };
             let description = shared.describe_with_trees(&new, &spec, &image, pass.as_ref()).await?;
             let (live, _) = shared.build_on(&description, &image, &told).await?;
             let filled = async {
@@ -72,7 +76,7 @@ impl Shared {
         let _abandoned = abandoned.drop_guard();
         let (sender, receiver) = oneshot::channel();
         let shared = self.clone();
-        tokio::spawn(async move {
+        self.work.spawn(async move {
             let made = making.await.map(|(live, program)| (Unclaimed { shared, live: Some(live) }, program));
             // Nobody may be there to take it, or may go away before they do: what is not claimed is taken back.
             let _ = sender.send(made);
@@ -130,12 +134,9 @@ impl Shared {
             return Err(Error::unsupported("a network cannot be held to its rules under gVisor")
                 .with_hint("use the daemon's own runtime for sandboxes with a network"));
         }
-        match spec.role {
-            Role::Guest => {}
-            Role::Builder => {
-                return Err(Error::unsupported(format!("images are not built in sandboxes of {title}"))
-                    .with_hint(format!("use `{} build`", self.config.flavour.as_str())));
-            }
+        if !spec.role.is_guest() {
+            return Err(Error::unsupported(format!("images are not built in sandboxes of {title}"))
+                .with_hint(format!("use `{} build`", self.config.flavour.as_str())));
         }
         Ok(())
     }
@@ -149,7 +150,7 @@ impl Shared {
         let pass = self.pass(id, spec)?;
         let image = self.images.find(&self.daemon, self.maker(), spec).await?;
         let description = self.describe_with_trees(id, spec, &image, pass.as_ref()).await?;
-        let kind = Kind::of(spec, &image, &description.attachments);
+        let kind = Kind::of(spec, &image, &description);
         let spare = kind.as_ref().and_then(|kind| self.pool.take(kind, |spare| spare.connection.is_closed()));
         let made = match spare {
             Some(spare) => Ok(spare.for_owner(&description)),
@@ -169,7 +170,7 @@ impl Shared {
         let (wanted, retired) = self.pool.wants(&kind);
         for spare in retired {
             let shared = self.clone();
-            tokio::spawn(async move { shared.take_back(&spare).await });
+            self.work.spawn(async move { shared.take_back(&spare).await });
         }
         if !wanted {
             return;
@@ -182,15 +183,13 @@ impl Shared {
             // Which one is said by whoever serves it, and nobody does yet.
             spec.network = Network::Internet;
         }
-        let demand = self.demand.clone();
-        tokio::spawn(async move {
+        let (demand, closing) = (self.demand.clone(), self.closing.clone());
+        self.work.spawn(async move {
             loop {
-                demand.calm().await;
-                let Some(shared) = shared.upgrade() else { return };
-                let _making = shared.making.read().await;
-                if shared.closing.is_cancelled() {
+                if closing.run_until_cancelled(demand.calm()).await.is_none() {
                     return;
                 }
+                let Some(shared) = shared.upgrade() else { return };
                 match shared.make_spare(&spec, &image).await {
                     Ok(live) => match shared.pool.put(&kind, live) {
                         Ok(true) => {}
@@ -318,7 +317,7 @@ impl Shared {
     /// Undo a creation that failed. Who waited for a daemon that does not answer does not wait for it once more.
     async fn undo_after(self: &Arc<Self>, error: &Error, container: &str, description: &Description) {
         let (shared, container, description) = (Arc::clone(self), container.to_owned(), description.clone());
-        let undoing = tokio::spawn(async move {
+        let undoing = self.work.spawn(async move {
             shared.undo(&container, &description).await;
             shared.drop_made_up(&description.attachments).await;
         });
@@ -352,14 +351,17 @@ impl Drop for Unclaimed {
         let Some(live) = self.live.take() else { return };
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let shared = self.shared.clone();
-        runtime.spawn(async move { shared.take_back(&live).await });
+        self.shared.work.spawn_on(async move { shared.take_back(&live).await }, &runtime);
     }
 }
 
 /// Of variables, ours go first, then the image's, the gateway's, and what was asked for: the last wins.
 pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts, pass: Option<&Pass>) -> Result<Description> {
+    let user = image.runs_as(spec);
+    let name = if user.id == 0 { "root" } else { "sandbox" };
     let mut environment = Environment::default();
-    for (name, value) in [("HOME", HOME), ("LANG", "C.UTF-8"), ("PATH", SEARCH_PATH), ("USER", "sandbox")] {
+    // The image's root has its home in the image, where nobody can write.
+    for (name, value) in [("HOME", HOME), ("LANG", "C.UTF-8"), ("PATH", SEARCH_PATH), ("USER", name)] {
         environment.insert(name, value)?;
     }
     for (name, value) in &image.environment {
@@ -377,7 +379,7 @@ pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts, pass: 
         environment: Some(environment.overlaid_by(&spec.environment)),
         work_directory: works_in(spec, image),
         places: places(spec, image)?,
-        user: image.user,
+        user,
         image: image.id.clone(),
         attachments: Vec::new(),
         idle: spec.lifetime.idle,

@@ -15,8 +15,8 @@ use sandbox::{
     IsolationReport, Layer, Made, NetworkUsage, Owner, Persistence, Process, Reach, Rest, Result, SandboxId,
     SandboxSpec, Usage,
 };
-use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::agent_volume::AgentVolume;
 use crate::built::Builds;
@@ -33,14 +33,14 @@ use crate::observed::observed;
 use crate::places::{InstanceLock, Places};
 use crate::pool::Pool;
 use crate::pull::PullProgress;
-use crate::record::{self, Description, Maker};
+use crate::record::{self, Description, Maker, User};
 use crate::recovery::SURE;
 use crate::reference::Reference;
 use crate::stopped::Condition;
-use crate::{ContainerUser, Fetch, Flavour, Logins, PullWatcher, Wish, isolation, reach};
+use crate::{Fetch, Flavour, Logins, PullWatcher, Wish, isolation, reach};
 
-/// A spare that is being made when a process ends is given this time to be made and removed.
-const LAST_SPARE: Duration = Duration::from_secs(10);
+/// What a process that ends waits for spares to be gone, and for what is being made or taken back.
+const LAST_WORK: Duration = Duration::from_secs(10);
 
 /// How the engine is set up.
 #[derive(Clone, Debug)]
@@ -50,7 +50,6 @@ pub struct DockerConfig {
     pub wish: Wish,
     pub state_dir: PathBuf,
     pub instance: InstanceId,
-    pub user: ContainerUser,
     /// Another runtime than the daemon's own, by the name that the daemon knows it by.
     pub runtime: Option<String>,
     /// What a sandbox is made from whose image is the host's tree, which a daemon does not have.
@@ -86,7 +85,6 @@ impl DockerConfig {
             wish: Wish::default(),
             state_dir,
             instance,
-            user: ContainerUser::default(),
             runtime: None,
             default_image: None,
             spares: 0,
@@ -115,9 +113,10 @@ pub(crate) struct Shared {
     pub agent: AgentVolume,
     pub pool: Pool,
     pub demand: Demand,
-    /// Who makes spares holds the second of them, until the first says that no more are wanted.
+    /// No more spares are wanted.
     pub closing: CancellationToken,
-    pub making: RwLock<()>,
+    /// All that makes containers or takes them back, whoever waits for it.
+    pub work: TaskTracker,
     pub trees: Trees,
     /// Images that are built for exports.
     pub builds: Builds,
@@ -156,7 +155,7 @@ impl DockerEngine {
             pool: Pool::new(spares),
             demand: Demand::default(),
             closing: CancellationToken::new(),
-            making: RwLock::default(),
+            work: TaskTracker::new(),
             trees: Trees::new(),
             builds: Builds::default(),
             // Those of an earlier process.
@@ -193,7 +192,8 @@ impl DockerEngine {
         let spec = SandboxSpec { image: image.clone(), ..SandboxSpec::new(owner.clone()) };
         let Shared { images, daemon, .. } = &*self.shared;
         let facts = images.find(daemon, self.shared.maker(), &spec).await?;
-        Ok(format!("{} {} {}:{}", self.shared.config.flavour.as_str(), facts.id, facts.user.id, facts.user.group))
+        let User { id, group } = facts.runs_as(&spec);
+        Ok(format!("{} {} {id}:{group}", self.shared.config.flavour.as_str(), facts.id))
     }
 }
 
@@ -487,9 +487,20 @@ impl Engine for DockerEngine {
     }
 
     async fn close(&self) {
-        self.shared.closing.cancel();
+        let Shared { closing, pool, work, .. } = &*self.shared;
+        closing.cancel();
+        for spare in pool.close() {
+            // They would end by themselves, but a moment after us.
+            let shared = self.shared.clone();
+            work.spawn(async move {
+                if let Err(error) = shared.end_live(&spare).await {
+                    tracing::debug!(?error, "a spare sandbox was not seen to end");
+                }
+            });
+        }
+        work.close();
         // A daemon that does not answer must not keep a process from ending; what it makes yet is swept by the next.
-        let _ = tokio::time::timeout(LAST_SPARE, self.shared.making.write()).await;
+        let _ = tokio::time::timeout(LAST_WORK, work.wait()).await;
     }
 }
 

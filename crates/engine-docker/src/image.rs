@@ -6,8 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bollard::models::ImageInspect;
 use futures_util::FutureExt;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
-use sandbox::user::UserIds;
-use sandbox::{Environment, Error, GuestPath, Image, ImageProgram, Owner, Result, SandboxSpec, SavedName};
+use sandbox::{
+    Environment, Error, GuestPath, Image, ImageProgram, Insistence, Owner, Persistence, Result, Role, SandboxSpec,
+    SavedName,
+};
 use sha2::{Digest, Sha256};
 use tokio::sync::broadcast::Sender;
 
@@ -20,7 +22,7 @@ use crate::record::{Description, Maker, User};
 use crate::reference::Reference;
 use crate::runners::NOWHERE;
 use crate::seen::Seen;
-use crate::{ContainerUser, Fetch, Flavour, Logins, PullWatcher, translate};
+use crate::{Fetch, Flavour, Logins, PullWatcher, translate};
 
 /// Images that are remembered.
 const MOST_KNOWN: usize = 256;
@@ -43,6 +45,7 @@ pub struct Facts {
     /// Its digest, which always means the same.
     pub id: String,
     pub environment: Vec<(String, String)>,
+    /// Whom it names, which is root where it says nothing.
     pub user: User,
     /// Directories for which it asks for volumes.
     pub volumes: Vec<String>,
@@ -60,7 +63,6 @@ pub struct Facts {
 #[derive(Debug)]
 pub struct Images {
     default: Option<String>,
-    user: ContainerUser,
     fetch: Fetch,
     logins: Option<Arc<dyn Logins>>,
     watcher: Option<Arc<dyn PullWatcher>>,
@@ -74,7 +76,6 @@ impl Images {
     pub fn new(config: &DockerConfig) -> Self {
         Self {
             default: config.default_image.clone(),
-            user: config.user,
             fetch: config.fetch,
             logins: config.logins.clone(),
             watcher: config.watcher.clone(),
@@ -203,7 +204,7 @@ impl Images {
         let facts = Arc::new(Facts {
             id: id.clone(),
             environment: config.env.iter().flatten().filter_map(|pair| usable(pair)).collect(),
-            user: runs_as(self.user, user),
+            user: User { id: user.id, group: user.group },
             volumes,
             trees: trees_of(config.labels.as_ref(), &volume_places)?,
             volume_places,
@@ -326,10 +327,15 @@ pub fn tree_list(trees: &[GuestPath]) -> String {
     words.join(",")
 }
 
-fn runs_as(policy: ContainerUser, UserIds { id, group }: UserIds) -> User {
-    match policy {
-        ContainerUser::Sandbox if id == 0 => User::SANDBOX,
-        ContainerUser::Sandbox | ContainerUser::Image => User { id, group },
+impl Facts {
+    /// Whom programs of a sandbox are. Root is root without capabilities, and the isolation report says so.
+    pub fn runs_as(&self, spec: &SandboxSpec) -> User {
+        match (spec.role, spec.persistence) {
+            (Role::Guest | Role::Builder, _) if self.user.id == 0 => User::SANDBOX,
+            // What a program that is root has written is not kept through a stop, and that is worth more than a wish.
+            (Role::ImageUser(Insistence::IfPossible), Persistence::Persistent) if self.user.id == 0 => User::SANDBOX,
+            (Role::Guest | Role::ImageUser(_) | Role::Builder, _) => self.user,
+        }
     }
 }
 
@@ -347,11 +353,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_root_unless_the_operator_said_so() {
-        let (root, web) = (UserIds { id: 0, group: 0 }, UserIds { id: 33, group: 33 });
-        assert_eq!(runs_as(ContainerUser::Sandbox, root), User::SANDBOX);
-        assert_eq!(runs_as(ContainerUser::Sandbox, web), User { id: 33, group: 33 });
-        assert_eq!(runs_as(ContainerUser::Image, root), User { id: 0, group: 0 });
+    fn nobody_is_root_unless_somebody_wants_it() {
+        let image = |id, group| Facts {
+            id: String::new(),
+            environment: Vec::new(),
+            user: User { id, group },
+            volumes: Vec::new(),
+            volume_places: Vec::new(),
+            trees: Vec::new(),
+            work_directory: None,
+            lacks_work_directory: false,
+            program: ImageProgram::default(),
+        };
+        let (root, web) = (image(0, 0), image(33, 34));
+        let (must, wish) = (Role::ImageUser(Insistence::Must), Role::ImageUser(Insistence::IfPossible));
+        let (once, kept) = (Persistence::Ephemeral, Persistence::Persistent);
+        for (role, persistence, expected) in [
+            (Role::Guest, once, User::SANDBOX),
+            (must, once, root.user),
+            (must, kept, root.user),
+            (wish, once, root.user),
+            (wish, kept, User::SANDBOX),
+        ] {
+            let spec = SandboxSpec { role, persistence, ..SandboxSpec::new(Owner::local()) };
+            assert_eq!(root.runs_as(&spec), expected, "{role:?} {persistence:?}");
+            assert_eq!(web.runs_as(&spec), web.user, "{role:?} {persistence:?}");
+        }
     }
 
     #[test]

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
+use sandbox::user::UserIds;
 use sandbox::{Error, IsolationReport, Layer, LayerReport, LayerState, Result};
 
 use crate::Flavour;
 use crate::client::DaemonFacts;
-use crate::record::Description;
+use crate::record::{Description, User};
 
 /// Layers that no daemon of this kind gives, or gives only when its operator set it up so. They are shown as missing, and
 /// are no reason to refuse: a container without them is what whoever chooses this engine expects.
@@ -44,6 +45,7 @@ pub fn report(
     description: &Description,
 ) -> IsolationReport {
     let kernel = Kernel::of(runtime, facts);
+    let User { id, group } = description.user;
     let layers = Layer::ALL.iter().map(|&layer| {
         let (state, detail) = wall(layer, flavour, facts, kernel);
         let detail = match layer {
@@ -51,7 +53,7 @@ pub fn report(
                 format!("namespace of its own without a route out; the gateway lets it reach {}", description.network)
             }
             Layer::NoCapabilities if description.user.id == 0 => {
-                "programs are root of the container, as the operator allows, without any capability".to_owned()
+                "programs are root of the container, as was asked for, without any capability".to_owned()
             }
             Layer::NoCapabilities if !description.network.is_none() => {
                 format!("{detail}; it had NET_ADMIN and NET_BIND_SERVICE until it had made the network")
@@ -69,7 +71,12 @@ pub fn report(
         };
         LayerReport { layer, state, detail }
     });
-    IsolationReport { tier: kernel.tier(), layers: layers.collect(), limits: description.limits }
+    IsolationReport {
+        tier: kernel.tier(),
+        layers: layers.collect(),
+        limits: description.limits,
+        user: UserIds { id, group },
+    }
 }
 
 /// How runtimes are called that a daemon need not have been told of: containerd finds their programs by these names.
@@ -281,6 +288,6 @@ mod tests {
         let mut root = description();
         root.user.id = 0;
         let told = report(Flavour::Docker, &whole(), None, &root);
-        assert!(told.layers.iter().any(|layer| layer.detail.contains("as the operator allows")));
+        assert!(told.layers.iter().any(|layer| layer.detail.contains("as was asked for")));
     }
 }

@@ -102,16 +102,6 @@ impl Flavour {
     }
 }
 
-/// Whom programs are in a container.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum ContainerUser {
-    /// The image's user, unless that is root: then user 1000.
-    #[default]
-    Sandbox,
-    /// The image's user, also if that is root. It is root without capabilities, and the isolation report says so.
-    Image,
-}
-
 /// Which images are asked of their registries because a sandbox wants them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fetch {

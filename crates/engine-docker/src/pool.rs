@@ -11,6 +11,7 @@ use sandbox::{GuestPath, Limits, Persistence, SandboxSpec};
 use crate::attach::Attached;
 use crate::image::Facts;
 use crate::live::Live;
+use crate::record::{Description, User};
 
 pub type Pool = Spares<Kind, Live>;
 
@@ -19,6 +20,7 @@ pub type Pool = Spares<Kind, Live>;
 pub struct Kind {
     image: Facts,
     limits: Limits,
+    user: User,
     work_directory: Option<GuestPath>,
     attachments: Vec<Attached>,
     /// Which one is the server's side too.
@@ -28,13 +30,14 @@ pub struct Kind {
 impl Kind {
     /// `None` for a sandbox that cannot be somebody else's spare: its name is its host name, a persistent one says in its
     /// labels whose it is, and one from a saved image begins with files.
-    pub fn of(spec: &SandboxSpec, image: &Facts, attachments: &[Attached]) -> Option<Self> {
+    pub fn of(spec: &SandboxSpec, image: &Facts, description: &Description) -> Option<Self> {
         let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none() && image.trees.is_empty();
         plain.then(|| Self {
             image: image.clone(),
             limits: spec.limits,
+            user: description.user,
             work_directory: spec.work_directory.clone(),
-            attachments: attachments.to_vec(),
+            attachments: description.attachments.clone(),
             has_network: !spec.network.is_none(),
         })
     }

@@ -91,6 +91,9 @@ async fn run(case: Case, host: &TestHost) -> Completion {
     if case.needs == Needs::Builder {
         return Completion::ignored_with("images are built by the daemon's own tools");
     }
+    if case.needs == Needs::RootOfTree {
+        return Completion::ignored_with("the image is read-only for a container's root too");
+    }
     if case.needs == Needs::Network {
         return run_with_network(case, host).await;
     }

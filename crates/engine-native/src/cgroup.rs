@@ -71,11 +71,12 @@ pub struct Setting {
 const PERIOD_MICROSECONDS: u64 = 100_000;
 
 /// The groups of one sandbox: pure, so that a plan can be shown and compared.
-pub fn leaves(places: &[Place], instance: &str, id: &str, limits: &Limits) -> Vec<Leaf> {
+/// `processes` are those of the sandbox and ours in it together.
+pub fn leaves(places: &[Place], instance: &str, id: &str, limits: &Limits, processes: u64) -> Vec<Leaf> {
     let mut leaves: Vec<Leaf> = Vec::new();
     for place in places {
         let directory = place.parent.join(group_name(instance)).join(id);
-        let settings = settings(place.controller, place.version, limits);
+        let settings = settings(place.controller, place.version, limits, processes);
         match leaves.iter_mut().find(|leaf| leaf.directory == directory) {
             Some(leaf) => leaf.settings.extend(settings),
             None => leaves.push(Leaf { version: place.version, directory, settings }),
@@ -88,7 +89,7 @@ pub fn group_name(instance: &str) -> String {
     format!("sandpen-{instance}")
 }
 
-fn settings(controller: Controller, version: Version, limits: &Limits) -> Vec<Setting> {
+fn settings(controller: Controller, version: Version, limits: &Limits, processes: u64) -> Vec<Setting> {
     let required = |file: &str, value: String| Setting { file: file.to_owned(), value, optional: false };
     let optional = |file: &str, value: String| Setting { file: file.to_owned(), value, optional: true };
     let quota = u64::from(limits.cpu_millis) * PERIOD_MICROSECONDS / 1000;
@@ -108,9 +109,7 @@ fn settings(controller: Controller, version: Version, limits: &Limits) -> Vec<Se
         ],
         (Controller::Cpu, Version::V2) => vec![required("cpu.max", format!("{quota} {PERIOD_MICROSECONDS}"))],
         (Controller::CpuAccounting, _) => Vec::new(),
-        // The user's own processes are counted by a resource limit. This one also bounds ours, of which there is at most
-        // one for each of the user's, so that a sandbox full of processes can still be looked into and ended.
-        (Controller::Processes, _) => vec![required("pids.max", (u64::from(limits.processes) * 2 + 16).to_string())],
+        (Controller::Processes, _) => vec![required("pids.max", processes.to_string())],
     }
 }
 
@@ -244,7 +243,7 @@ mod tests {
             place(Controller::CpuAccounting, Version::V1, "/c/cpu,cpuacct"),
             place(Controller::Processes, Version::V1, "/c/pids"),
         ];
-        let leaves = leaves(&places, "in-x", "sb-y", &Limits::default());
+        let leaves = leaves(&places, "in-x", "sb-y", &Limits::default(), 272);
         assert_eq!(leaves.len(), 2);
         assert_eq!(leaves[0].directory, Path::new("/c/cpu,cpuacct/sandpen-in-x/sb-y"));
     }
@@ -252,7 +251,7 @@ mod tests {
     #[test]
     fn one_group_carries_all_limits_on_version_2() {
         let places = Controller::ALL.map(|controller| place(controller, Version::V2, "/c"));
-        let leaves = leaves(&places, "in-x", "sb-y", &Limits::default());
+        let leaves = leaves(&places, "in-x", "sb-y", &Limits::default(), 272);
         let written: Vec<_> = leaves[0].settings.iter().map(|s| format!("{}={}", s.file, s.value)).collect();
         assert_eq!(written, ["memory.max=536870912", "memory.swap.max=0", "cpu.max=100000 100000", "pids.max=272"]);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use egress::Pass;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
-use sandbox::{Environment, Error, ErrorKind, Made, Persistence, Result, SandboxId, SandboxSpec};
+use sandbox::{Environment, Error, ErrorKind, Insistence, Made, Persistence, Result, Role, SandboxId, SandboxSpec};
 
 use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
@@ -52,6 +52,20 @@ impl Shared {
     pub(crate) async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
         self.check_new(id, spec)?;
         let root = self.layout(spec).await?;
+        let is_wish = spec.role == Role::ImageUser(Insistence::IfPossible) && root.role != Role::Guest;
+        match self.create_made(id, spec, root).await {
+            // A file system may hold the image that cannot let its files have other owners.
+            Err(error) if is_wish && error.kind() == ErrorKind::Unsupported => {
+                tracing::debug!(?error, "programs cannot be root of a sandbox on this image");
+                let spec = SandboxSpec { role: Role::Guest, ..spec.clone() };
+                let root = self.layout(&spec).await?;
+                self.create_made(id, &spec, root).await
+            }
+            made => made,
+        }
+    }
+
+    async fn create_made(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec, root: Prepared) -> Result<Made> {
         let made = Made { work_directory: root.layout.work_directory.path.clone(), program: root.program.clone() };
         self.create_on(id, spec, root).await?;
         Ok(made)
@@ -59,6 +73,7 @@ impl Shared {
 
     /// On a root that was prepared.
     pub(crate) async fn create_on(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec, root: Prepared) -> Result<()> {
+        let spec = &SandboxSpec { role: root.role, ..spec.clone() };
         let pass = self.pass(id, spec, &root.layout)?;
         let kind = Kind::of(spec, &root);
         let live = match kind.as_ref().and_then(|kind| self.pool.take(kind, Live::has_ended)) {
@@ -142,6 +157,7 @@ impl Shared {
             places: &places,
             walls: &walls,
             single_id: self.host.pool.is_none(),
+            shifts_owners: self.host.root,
             socket: socket.clone(),
             inheritance: legacy.map(|legacy| legacy.inheritance),
             held: legacy.map(|legacy| legacy.history.held()).unwrap_or_default(),

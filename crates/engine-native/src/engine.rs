@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use egress::Gateway;
 use sandbox::{
-    Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, InstanceId, IsolationReport, Layer, Made,
-    Network, NetworkUsage, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
+    Capabilities, Engine, EngineSandbox, Error, ExecLog, ExecRequest, Files, Image, InstanceId, IsolationReport, Layer,
+    Made, Network, NetworkUsage, Persistence, Process, Result, SandboxId, SandboxSpec, Usage,
 };
 use tokio::sync::OwnedRwLockReadGuard;
 
@@ -76,6 +76,11 @@ pub struct Shared {
 }
 
 impl NativeEngine {
+    /// Must fail where programs cannot be root of sandboxes from such an image, and say why and what to do.
+    pub fn check_root(&self, image: &Image) -> Result<()> {
+        self.shared.check_root(image)
+    }
+
     /// Look at the host and take the instance's lock. Needs a tokio runtime.
     pub async fn start(config: NativeConfig) -> Result<Self> {
         let places = Places::prepare(&config.state_dir)?;

@@ -67,6 +67,8 @@ impl Shared {
     async fn make_fork(&self, source: &Live, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
         let history = source.history();
         history.check(&spec.limits, Heir::Fork)?;
+        // Its files are of whom programs were in the source.
+        let spec = &SandboxSpec { role: source.description.role, ..spec.clone() };
         let mut layout = source.description.root.clone().ok_or_else(|| Error::internal("there is no root to share"))?;
         let asked = spec.work_directory.as_ref().filter(|asked| **asked != source.description.work_directory);
         if let Some(path) = asked {
@@ -75,7 +77,8 @@ impl Shared {
         }
         // Process 1 of the source holds its image, and hands that on.
         let base = source.description.base.clone().unwrap_or(Base::Tree);
-        let root = Prepared { layout, holds: Vec::new(), base, program: ImageProgram::default() };
+        let role = source.description.role;
+        let root = Prepared { layout, holds: Vec::new(), base, program: ImageProgram::default(), role };
         let pass = self.pass(new, spec, &root.layout)?;
         let inheritance = inheritance(Heir::Fork, source, false);
         let legacy = Legacy { from: source, inheritance, history: history.of_fork() };
@@ -102,6 +105,7 @@ impl Shared {
         .await?;
         let mut spec = spec.clone();
         spec.work_directory.get_or_insert_with(|| live.description.work_directory.clone());
+        spec.role = live.description.role;
         // Only its contents count, which what is held tells apart.
         spec.image = Image::Saved("fork".parse()?);
         let root = self.layout_of(&spec, Some(hold)).await?;

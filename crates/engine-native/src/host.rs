@@ -4,10 +4,12 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use sandbox::user::UserIds;
 use sandbox::{Error, ErrorKind, IsolationReport, Layer, LayerReport, LayerState, Result, Role};
 
 use crate::cgroup::{self, Controller, Missing, Place, Version};
 use crate::ids::{self, ImageIds, Pool};
+use crate::image::User;
 use crate::live::Description;
 use crate::{role, syscall};
 
@@ -77,6 +79,11 @@ impl Host {
     /// Ids for the owners of an image's files, where only an ordinary user's can stand for them.
     pub fn image_ids(&self) -> Option<ImageIds> {
         self.pool.filter(|_| !self.root).and_then(Pool::image_ids)
+    }
+
+    /// Whether a control group counts the processes of a sandbox.
+    pub fn has_process_groups(&self) -> bool {
+        self.places.iter().any(|place| place.controller == Controller::Processes)
     }
 
     fn cgroups(&self) -> String {
@@ -184,6 +191,11 @@ impl Host {
     /// The report of a sandbox that was built with these walls.
     pub fn report(&self, description: &Description) -> IsolationReport {
         let Description { walls, network, role, .. } = description;
+        let root = description.root.as_ref();
+        let User { id, group } = root.map_or(User::SANDBOX, |root| root.user);
+        // Nobody else can ask for sandboxes that are without it.
+        let is_unbounded =
+            |layer| layer == Layer::ProcessLimit && matches!(role, Role::ImageUser(_)) && !self.has_process_groups();
         let layers = Layer::ALL
             .iter()
             .map(|&layer| {
@@ -191,21 +203,34 @@ impl Host {
                     (Layer::NetworkNamespace, false, _) => {
                         format!("namespace of its own without a route out; the gateway lets it reach {network}")
                     }
-                    (Layer::NoCapabilities, _, Role::Builder) => role::KEPT.to_owned(),
+                    (Layer::NoCapabilities, _, Role::ImageUser(_) | Role::Builder) => role::KEPT.to_owned(),
                     (Layer::UidRange, _, Role::Builder) if self.image_ids().is_some() => {
                         "those of the user's subordinate ids that files of images have, in every build of this user"
                             .to_owned()
                     }
-                    (Layer::Landlock, _, Role::Builder) => {
+                    (Layer::UidRange, _, Role::ImageUser(_)) if root.is_some_and(|root| root.image_ids.is_some()) => {
+                        "those of the user's subordinate ids that files of images have, in every sandbox of this user \
+                         whose programs are root"
+                            .to_owned()
+                    }
+                    (Layer::ProcessLimit, _, Role::ImageUser(_) | Role::Builder) if !self.has_process_groups() => {
+                        "resource limit for each user of the sandbox, and root can be many of them".to_owned()
+                    }
+                    (Layer::Landlock, _, Role::ImageUser(_) | Role::Builder) => {
                         format!("{}; all of the image may be written to", self.layer(layer).detail)
                     }
                     _ => self.layer(layer).detail,
                 };
-                let state = if walls.contains(&layer) { LayerState::On } else { LayerState::Off };
-                LayerReport { layer, state, detail }
+                let is_on = walls.contains(&layer) && !is_unbounded(layer);
+                LayerReport { layer, state: if is_on { LayerState::On } else { LayerState::Off }, detail }
             })
             .collect();
-        IsolationReport { tier: "Linux process isolation with a shared kernel", layers, limits: description.limits }
+        IsolationReport {
+            tier: "Linux process isolation with a shared kernel",
+            layers,
+            limits: description.limits,
+            user: UserIds { id, group },
+        }
     }
 }
 

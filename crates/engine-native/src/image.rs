@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use images::Digest;
-use sandbox::{Environment, Error, GuestPath, Image, Result};
+use sandbox::{Environment, Error, GuestPath, Image, Result, Role};
 use serde::{Deserialize, Serialize};
 
 use crate::ids::ImageIds;
@@ -26,7 +26,7 @@ use crate::skeleton::RootLayout;
 use host::{host_tree, known_host_tree};
 
 pub use belongings::{Belongings, find as find_belongings, restore as restore_belongings};
-pub use named::hold;
+pub use named::{hold, names_root};
 pub use places::check as check_places;
 pub use saved::{BASE_LABEL, HOST_BASE, LAYERS_LABEL, modes as saved_modes, own_layers};
 pub use users::User;
@@ -47,14 +47,15 @@ pub fn resolve(
     held: Option<&images::Image>,
     state_directory: &Path,
     owners: Option<ImageIds>,
+    role: Role,
 ) -> Result<RootTree> {
     match (image, held) {
         (Image::Host, _) => host_tree(&state_directory.join("host")),
-        (Image::Directory(path), _) => tree::directory_tree(path, state_directory),
-        (Image::Archive(path), _) => tree::archive_tree(path, state_directory, &state_directory.join("images")),
-        (Image::Named(_), Some(held)) => owned(named::tree(held)?, held, state_directory, owners),
+        (Image::Directory(path), _) => tree::directory_tree(path, state_directory, role),
+        (Image::Archive(path), _) => tree::archive_tree(path, state_directory, &state_directory.join("images"), role),
+        (Image::Named(_), Some(held)) => owned(named::tree(held, role)?, held, state_directory, owners),
         (Image::Saved(_), Some(held)) => {
-            owned(saved::tree(held, state_directory, owners)?, held, state_directory, owners)
+            owned(saved::tree(held, state_directory, owners, role)?, held, state_directory, owners)
         }
         (Image::Named(_) | Image::Saved(_), None) => {
             Err(Error::internal(format!("the image {image} was not looked up")))

@@ -319,6 +319,7 @@ impl Jail {
         let mut argv = vec!["init".to_owned(), user.id.to_string(), user.group.to_string()];
         let role = match self.plan.rights {
             Rights::Nothing => "guest",
+            Rights::Root => "root",
             Rights::Installing => "builder",
         };
         argv.push(role.to_owned());

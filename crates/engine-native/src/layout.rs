@@ -48,15 +48,17 @@ pub struct Prepared {
     pub base: Base,
     /// What the image is made to run.
     pub program: ImageProgram,
+    /// The role that is in force on this image and this host.
+    pub role: Role,
 }
 
 impl Prepared {
-    fn new(layout: RootLayout, spec: &SandboxSpec, image: Option<&Hold>, attached: Vec<Hold>) -> Self {
+    fn new(layout: RootLayout, spec: &SandboxSpec, role: Role, image: Option<&Hold>, attached: Vec<Hold>) -> Self {
         let base = Base::of(&spec.image, image.map(|image| &**image), layout.fill.len());
         let program = image.map(|image| &image.config.config).map_or_else(ImageProgram::default, |config| {
             ImageProgram::new(config.entrypoint.clone(), config.cmd.clone())
         });
-        Self { layout, holds: image.cloned().into_iter().chain(attached).collect(), base, program }
+        Self { layout, holds: image.cloned().into_iter().chain(attached).collect(), base, program, role }
     }
 }
 
@@ -79,18 +81,19 @@ impl Shared {
         let state = self.places.state.clone();
         let (attachments, held) =
             self.attachments(&spec.attachments).await?.into_iter().unzip::<_, _, Vec<_>, Vec<_>>();
+        let role = self.role_on(spec, hold.as_ref()).await?;
         let meaning = hold.as_ref().map(|image| image.named.manifest.digest);
-        let key = (spec.image.clone(), meaning, spec.work_directory.clone(), spec.role, attachments.clone());
+        let key = (spec.image.clone(), meaning, spec.work_directory.clone(), role, attachments.clone());
         if let Some(layout) = self.layouts.get(&key) {
-            return Ok(Prepared::new(layout, spec, hold.as_ref(), held));
+            return Ok(Prepared::new(layout, spec, role, hold.as_ref(), held));
         }
-        let (skeletons, asked, role) = (self.places.skeletons.clone(), spec.work_directory.clone(), spec.role);
+        let (skeletons, asked) = (self.places.skeletons.clone(), spec.work_directory.clone());
         let image = hold.clone();
         let prepare = move |tree: RootTree| {
             let mut tree = role::apply(role, tree);
             let work_directory = work_directory(asked, image.as_deref(), &tree, role)?;
             let places: Vec<_> = attachments.iter().map(|attachment| &attachment.target).collect();
-            image::check_places(&tree, (role == Role::Guest).then_some(&work_directory.path), &places)?;
+            image::check_places(&tree, role.is_guest().then_some(&work_directory.path), &places)?;
             tree.directories.extend(attachments.iter().map(|attachment| attachment.target.clone()));
             let layout = skeleton::prepare(tree, &skeletons, work_directory, role)
                 .map_err(|cause| Error::internal("the root of the sandbox could not be prepared").with_cause(cause))?;
@@ -100,10 +103,10 @@ impl Shared {
             Some(tree) => prepare(tree?)?,
             None => {
                 let (image, hold) = (spec.image.clone(), hold.clone());
-                let owners = self.image_ids(spec.role);
-                let copies = self.copies_belongings(spec.role).then(|| self.places.skeletons.clone());
+                let owners = self.image_ids(role);
+                let copies = self.copies_belongings(role).then(|| self.places.skeletons.clone());
                 let resolve = move || {
-                    let tree = image::resolve(&image, hold.as_deref(), &state, owners)?;
+                    let tree = image::resolve(&image, hold.as_deref(), &state, owners, role)?;
                     let modes = match (&image, &hold) {
                         (Image::Saved(_), Some(held)) => image::saved_modes(held, &image::GIVEN)?,
                         _ => Vec::new(),
@@ -118,7 +121,7 @@ impl Shared {
             }
         };
         self.layouts.keep(key, layout.clone());
-        Ok(Prepared::new(layout, spec, hold.as_ref(), held))
+        Ok(Prepared::new(layout, spec, role, hold.as_ref(), held))
     }
 }
 
@@ -129,11 +132,8 @@ fn work_directory(
     tree: &RootTree,
     role: Role,
 ) -> Result<WorkDirectory> {
-    match role {
-        Role::Guest => {}
-        Role::Builder => {
-            return Ok(WorkDirectory { path: asked.unwrap_or_else(GuestPath::root), made: Vec::new() });
-        }
+    if !role.is_guest() {
+        return Ok(WorkDirectory { path: asked.unwrap_or_else(GuestPath::root), made: Vec::new() });
     }
     let layers = match held {
         Some(held) => {
@@ -143,7 +143,9 @@ fn work_directory(
         }
         None => tree.lowers.clone(),
     };
-    let ground = Ground { layers, user: tree.user, owners: Owners::for_caller() };
+    // Trees that have owners on disk are seen with them.
+    let owners = if tree.image_ids.is_some() { Owners::Known } else { Owners::for_caller() };
+    let ground = Ground { layers, user: tree.user, owners };
     match (asked, held.map(|held| held.config.config.working_dir.as_str())) {
         (Some(path), _) => ground.asked(&path),
         (None, Some(word)) => ground.said(word),

@@ -32,7 +32,7 @@ pub struct Description {
     pub owner: Owner,
     pub name: Option<SandboxName>,
     pub persistence: Persistence,
-    /// A builder is never recorded.
+    /// The one that is in force. A builder is never recorded.
     pub role: Role,
     pub limits: Limits,
     pub walls: BTreeSet<Layer>,

@@ -24,6 +24,9 @@ pub struct Plan {
     /// Whom programs run as, inside.
     pub user: User,
     pub rights: Rights,
+    /// Whether the small tree that every root starts from is copied for the sandbox's root, which could not change it
+    /// otherwise: as an ordinary user no mount can say whose it is.
+    pub copies_skeleton: bool,
     pub cgroups: Vec<Leaf>,
     /// Trees of the host that mounts refer to by index. Opened with the rights of whoever runs the engine, before the
     /// change to the sandbox's ids, because a directory on the way to one may be closed to those.
@@ -68,7 +71,9 @@ pub enum Identity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Rights {
     Nothing,
-    /// As root of the sandbox, what installing programs takes.
+    /// They are root of the sandbox, and have what installing programs takes.
+    Root,
+    /// The same, and process 1 may be asked to start programs as others.
     Installing,
 }
 
@@ -215,6 +220,8 @@ pub struct Request<'a> {
     /// The layers to build; a layer that is not in here will be missing and reported so.
     pub walls: &'a BTreeSet<Layer>,
     pub single_id: bool,
+    /// Whether mounts can say whose files are.
+    pub shifts_owners: bool,
     pub socket: PathBuf,
     pub inheritance: Option<Inheritance>,
     /// By the layers that it inherits.
@@ -225,6 +232,9 @@ pub struct Request<'a> {
 
 /// Which of the sources is the small tree that every root starts from.
 pub const SKELETON: usize = 0;
+
+/// Processes of ours that count as root's where programs are root.
+const ROOT_HELPERS: u64 = 8;
 
 /// Nodes that give nothing away and take nothing in.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
@@ -282,13 +292,14 @@ pub fn plan(request: &Request<'_>) -> Plan {
     let limits = limits_left(&request.spec.limits, request.inheritance, request.held);
     let frozen = request.inheritance.map_or(0, Inheritance::count);
     let own = belongings(request);
+    let rights = rights(request);
     let mut sources = vec![request.root.skeleton.clone()];
     let mut source = |path: PathBuf| {
         sources.push(path);
         sources.len() - 1
     };
     let root = match &request.root.lowers[..] {
-        [] if request.spec.role == Role::Guest && frozen == 0 && request.root.fill.is_empty() => {
+        [] if rights == Rights::Nothing && frozen == 0 && request.root.fill.is_empty() => {
             Root::ReadOnly { source: SKELETON }
         }
         lowers => {
@@ -312,7 +323,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         Directory { path: path.to_owned(), mode: before.unwrap_or(mode), owner }
     };
     let directories = match request.spec.role {
-        Role::Guest => {
+        Role::Guest | Role::ImageUser(_) => {
             // Process 1 keeps the output of detached commands there.
             mounts.push(Mount::Private { target: "/run".to_owned() });
             // Frozen layers have them, as programs left them.
@@ -358,10 +369,8 @@ pub fn plan(request: &Request<'_>) -> Plan {
             (true, false) => Identity::SharedRange,
         },
         user: request.root.user,
-        rights: match request.spec.role {
-            Role::Guest => Rights::Nothing,
-            Role::Builder => Rights::Installing,
-        },
+        rights,
+        copies_skeleton: rights != Rights::Nothing && !request.shifts_owners,
         cgroups: cgroups(request, &limits),
         sources,
         root,
@@ -381,7 +390,7 @@ pub fn plan(request: &Request<'_>) -> Plan {
         drop_capabilities: has(Layer::NoCapabilities),
         close_descriptors: has(Layer::Descriptors),
         seccomp: has(Layer::Seccomp),
-        rlimits: rlimits(&limits, request.walls, request.spec.role),
+        rlimits: rlimits(&limits, request.walls, rights),
         init: match request.spec.persistence {
             Persistence::Ephemeral => Init::Attached,
             Persistence::Persistent => Init::Listening {
@@ -390,6 +399,15 @@ pub fn plan(request: &Request<'_>) -> Plan {
                 on_trial: request.inheritance.is_some_and(|inheritance| inheritance.heir == Heir::Successor),
             },
         },
+    }
+}
+
+/// Whoever is root of the sandbox has the rights of one, and nobody else has any.
+fn rights(request: &Request<'_>) -> Rights {
+    match request.spec.role {
+        Role::ImageUser(_) if request.root.user.id == 0 => Rights::Root,
+        Role::Guest | Role::ImageUser(_) => Rights::Nothing,
+        Role::Builder => Rights::Installing,
     }
 }
 
@@ -414,7 +432,15 @@ fn limits_left(limits: &Limits, inheritance: Option<Inheritance>, held: Held) ->
 }
 
 fn cgroups(request: &Request<'_>, limits: &Limits) -> Vec<Leaf> {
-    let mut leaves = cgroup::leaves(request.places, request.instance, request.id.as_str(), limits);
+    let own = u64::from(limits.processes);
+    let processes = match rights(request) {
+        // The user's own processes are counted by a resource limit. The group also bounds ours, of which there is at most
+        // one for each of the user's, so that a sandbox full of processes can still be looked into and ended.
+        Rights::Nothing | Rights::Installing => own * 2 + 16,
+        // Root can be many users, each of whom that limit counts apart: only the group holds them all.
+        Rights::Root => own + ROOT_HELPERS,
+    };
+    let mut leaves = cgroup::leaves(request.places, request.instance, request.id.as_str(), limits, processes);
     if let Some(groups) = request.groups {
         for (leaf, group) in leaves.iter_mut().zip(groups) {
             leaf.directory.clone_from(group);
@@ -437,10 +463,10 @@ pub fn namespaces(walls: &BTreeSet<Layer>) -> u64 {
 }
 
 fn writable(request: &Request<'_>) -> Vec<String> {
-    match request.spec.role {
-        Role::Guest => {}
-        // A build makes directories in the root and writes to them; a rule for them cannot be made before.
-        Role::Builder => return vec!["/".to_owned()],
+    match rights(request) {
+        Rights::Nothing => {}
+        // Root makes directories in the root and writes to them; a rule for them cannot be made before.
+        Rights::Root | Rights::Installing => return vec!["/".to_owned()],
     }
     let mut writable = ["/dev", "/run"].into_iter().chain(image::GIVEN).map(str::to_owned).collect::<Vec<_>>();
     let work_directory = request.root.work_directory.path.to_string_lossy();
@@ -452,15 +478,15 @@ fn writable(request: &Request<'_>) -> Vec<String> {
     writable
 }
 
-fn rlimits(limits: &Limits, walls: &BTreeSet<Layer>, role: Role) -> Vec<Rlimit> {
+fn rlimits(limits: &Limits, walls: &BTreeSet<Layer>, rights: Rights) -> Vec<Rlimit> {
     let limit = |resource, limit| Rlimit { resource, limit };
     let mut rlimits = Vec::new();
     if walls.contains(&Layer::ProcessLimit) {
         // Counted by user and user namespace, so it holds for one sandbox alone, and exactly for its user's processes.
-        // In a builder our own helpers are the same user.
-        let helpers = match role {
-            Role::Guest => 0,
-            Role::Builder => 8,
+        // Where programs are root, our own helpers are the same user.
+        let helpers = match rights {
+            Rights::Nothing => 0,
+            Rights::Root | Rights::Installing => ROOT_HELPERS,
         };
         rlimits.push(limit(Resource::Processes, u64::from(limits.processes) + helpers));
     }
@@ -490,7 +516,7 @@ pub fn given_directories(work_directory: &WorkDirectory) -> Vec<Vec<u8>> {
 /// Where the files of an image must have directories, so that there is something to mount on.
 pub fn mount_points<'a>(role: Role) -> impl Iterator<Item = &'a str> {
     let (ours, given): (&[&'a str], &[&'a str]) = match role {
-        Role::Guest => (&["/dev", "/mnt", "/proc", "/run"], &image::GIVEN),
+        Role::Guest | Role::ImageUser(_) => (&["/dev", "/mnt", "/proc", "/run"], &image::GIVEN),
         Role::Builder => (&["/dev", "/mnt", "/proc"], &[]),
     };
     ours.iter().chain(given).copied()

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use sandbox::{ByteSize, Layer, Limits, Owner, Persistence, SandboxSpec};
+use sandbox::{ByteSize, Insistence, Layer, Limits, Owner, Persistence, SandboxSpec};
 
 use super::*;
 use crate::cgroup::{Controller, Place, Version};
@@ -44,6 +44,7 @@ fn make_on(spec: &SandboxSpec, root: &RootLayout, without: &[Layer], single_id: 
         places: &places,
         walls: &Layer::ALL.iter().copied().filter(|layer| !without.contains(layer)).collect(),
         single_id,
+        shifts_owners: true,
         socket: PathBuf::from("/run/sandpen/sockets/sb-23456789abcdefgh"),
         inheritance: None,
         held: Default::default(),
@@ -62,6 +63,34 @@ fn the_usual_plan_is_the_golden_one() {
     }
     let expected = std::fs::read_to_string(golden).unwrap_or_default();
     assert!(text == expected, "the plan differs from golden/plan.txt; run with SANDPEN_BLESS=1 and look at the change");
+}
+
+#[test]
+fn root_of_a_sandbox_may_change_it_and_has_a_guests_places() {
+    let spec = |role| SandboxSpec { role, ..SandboxSpec::new(Owner::local()) };
+    let image_user = spec(Role::ImageUser(Insistence::Must));
+    for lower in [None, Some("/images/1")] {
+        let root = RootLayout { user: User { id: 0, group: 0 }, ..layout(lower) };
+        let (guest, whole) = (make(&spec(Role::Guest), lower, &[], false), make_on(&image_user, &root, &[], false));
+        assert_eq!((whole.rights, guest.rights), (Rights::Root, Rights::Nothing));
+        assert!(matches!(whole.root, Root::Overlay { .. }), "also of the host's own tree");
+        assert_eq!(whole.landlock.as_ref().unwrap().writable, ["/"]);
+        assert_eq!((&whole.directories, whole.identity), (&guest.directories, guest.identity));
+        assert_eq!(whole.namespaces, guest.namespaces);
+        let group = |plan: &Plan| {
+            let settings = plan.cgroups.iter().flat_map(|leaf| &leaf.settings);
+            settings
+                .filter(|setting| setting.file == "pids.max")
+                .map(|setting| setting.value.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!((group(&whole), group(&guest)), (vec!["136".to_owned()], vec!["272".to_owned()]));
+        let processes = |plan: &[Rlimit]| plan.iter().find(|one| one.resource == Resource::Processes).unwrap().limit;
+        assert_eq!(processes(&whole.rlimits), processes(&guest.rlimits) + 8, "our own helpers are the same user");
+        assert!(!whole.copies_skeleton, "a mount says whose it is");
+    }
+    let named = make(&image_user, Some("/images/1"), &[], false);
+    assert_eq!(named, make(&spec(Role::Guest), Some("/images/1"), &[], false), "who is no root is a guest");
 }
 
 #[test]

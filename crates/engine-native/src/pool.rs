@@ -21,13 +21,15 @@ pub struct Kind {
     /// Two images can have the same layers and say something else of themselves.
     base: Base,
     limits: Limits,
+    role: Role,
 }
 
 impl Kind {
     /// `None` for a sandbox that cannot be somebody else's spare: its name is its host name, and a persistent one is
     /// recorded before it is made; builders are too few to be made ahead.
     pub fn of(spec: &SandboxSpec, root: &Prepared) -> Option<Self> {
-        let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none() && spec.role == Role::Guest;
-        plain.then(|| Self { root: root.layout.clone(), base: root.base.clone(), limits: spec.limits })
+        let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none() && root.role.is_guest();
+        let (layout, base) = (root.layout.clone(), root.base.clone());
+        plain.then_some(Self { root: layout, base, limits: spec.limits, role: root.role })
     }
 }

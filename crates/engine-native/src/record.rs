@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use sandbox::{ByteSize, Environment, GuestPath, Limits, Network, Persistence, Role, SandboxId};
+use sandbox::{ByteSize, Environment, GuestPath, Insistence, Limits, Network, Persistence, Role, SandboxId};
 use serde::{Deserialize, Serialize};
 
 use crate::base::Base;
@@ -38,6 +38,9 @@ struct Record {
     work_directory: String,
     groups: Vec<PathBuf>,
     socket: PathBuf,
+    /// `None` for a plain guest, as in records of versions that knew no others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    programs: Option<ProgramsRecord>,
     /// `None` for one without a network, and in records of versions that knew no networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<NetworkRecord>,
@@ -48,6 +51,13 @@ struct Record {
     /// One that is about to take its place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     successor: Option<SuccessorRecord>,
+}
+
+/// Whom programs are.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum ProgramsRecord {
+    ImageUser,
 }
 
 /// What it takes to build it again.
@@ -105,6 +115,11 @@ fn write_with(directory: &Path, description: &Description, successor: Option<Suc
         work_directory: description.work_directory.to_string_lossy().into_owned(),
         groups: description.groups.clone(),
         socket: description.socket.clone().unwrap_or_default(),
+        programs: match description.role {
+            // A builder is never recorded.
+            Role::Guest | Role::Builder => None,
+            Role::ImageUser(_) => Some(ProgramsRecord::ImageUser),
+        },
         network: (!description.network.is_none()).then(|| NetworkRecord {
             reaches: description.network.to_string(),
             secrets: description.secrets.iter().map(ToString::to_string).collect(),
@@ -172,7 +187,10 @@ pub fn parse(bytes: &[u8]) -> io::Result<(Description, Option<Description>)> {
         owner: record.owner.parse().map_err(domain)?,
         name: record.name.map(|name| name.parse()).transpose().map_err(domain)?,
         persistence: Persistence::Persistent,
-        role: Role::Guest,
+        role: match record.programs {
+            None => Role::Guest,
+            Some(ProgramsRecord::ImageUser) => Role::ImageUser(Insistence::Must),
+        },
         limits: Limits {
             cpu_millis: record.cpu_millis,
             memory: ByteSize::new(record.memory),
@@ -288,6 +306,17 @@ mod tests {
         let text = fs::read_to_string(file).unwrap();
         assert!(!text.contains("network") && !text.contains("kept"), "{text}");
         assert_eq!(read(directory.path(), &description.id).unwrap().unwrap().network, Network::None);
+    }
+
+    #[test]
+    fn the_next_process_learns_whom_programs_are() {
+        for role in [Role::Guest, Role::ImageUser(Insistence::Must)] {
+            let description = Description { role, ..description("none") };
+            let (directory, file) = written(&description);
+            assert_eq!(read(directory.path(), &description.id).unwrap().unwrap().role, role);
+            let is_new = fs::read_to_string(file).unwrap().contains("programs");
+            assert_eq!(is_new, role != Role::Guest, "a guest's is one that older versions wrote");
+        }
     }
 
     #[test]

@@ -147,6 +147,7 @@ impl Shared {
             places: &usable(&self.host.places, &before.walls),
             walls: &before.walls,
             single_id: self.host.pool.is_none(),
+            shifts_owners: self.host.root,
             socket: socket.clone(),
             inheritance: Some(inheritance),
             held: history.held(),

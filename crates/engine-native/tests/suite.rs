@@ -15,7 +15,7 @@ use egress::{Gateway, GatewaySettings, Secret, SecretSource, SecretValue, Vault}
 use engine_native::{NativeConfig, NativeEngine};
 use libtest_mimic::{Arguments, Completion, Trial};
 use sandbox::engine::testsuite::{self, Case, Needs, Outside};
-use sandbox::{Engine, HostRule, InstanceId, Layer, Owner, Powers, SandboxId, SandboxSpec, SecretName};
+use sandbox::{Engine, HostRule, Image, InstanceId, Layer, Owner, Powers, SandboxId, SandboxSpec, SecretName};
 
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
@@ -90,6 +90,11 @@ async fn run(case: Case, host: &TestHost) -> Completion {
         if case.needs == Needs::Builder && !engine_native::can_build() {
             return Completion::ignored_with("there are no ids for a builder");
         }
+        if case.needs.root()
+            && let Err(error) = engine.check_root(&root_image(case))
+        {
+            return Completion::ignored_with(error.message());
+        }
         case.run_with_powers(engine, &powers).await;
         return Completion::Completed;
     };
@@ -112,6 +117,14 @@ async fn run(case: Case, host: &TestHost) -> Completion {
     let outside = Outside { name: name.clone(), server, next, secret: secret.clone() };
     case.run_with(host.engine(settings()).await, &outside).await;
     Completion::Completed
+}
+
+/// On which kind of image programs of a case are root.
+fn root_image(case: Case) -> Image {
+    match case.needs {
+        Needs::RootOfTree => Image::Saved("suite".parse().expect("a name")),
+        _ => Image::Host,
+    }
 }
 
 /// The first sandbox of a kind asks for spares of it; they are there some milliseconds later.

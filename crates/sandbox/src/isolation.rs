@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::error::{Error, Result};
 use crate::spec::Limits;
+use crate::user::UserIds;
 
 macro_rules! layers {
     ($($variant:ident, $name:literal, $what:literal;)*) => {
@@ -96,6 +97,9 @@ pub struct IsolationReport {
     pub layers: Vec<LayerReport>,
     /// As enforced, which may be tighter than what was asked.
     pub limits: Limits,
+    /// Whom programs are, by the numbers that they have inside. Root of a sandbox is root of nothing else, as far as the layers
+    /// go that are on.
+    pub user: UserIds,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

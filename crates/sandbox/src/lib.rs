@@ -18,6 +18,7 @@ pub mod network;
 pub mod output;
 pub mod package;
 pub mod path;
+pub mod private;
 pub mod runner;
 pub mod secret;
 pub mod service;
@@ -51,6 +52,7 @@ pub use network::{
 pub use output::{CappedOutput, OutputCaps, TextPieces};
 pub use package::{PackageLanguage, Packages, Requirement};
 pub use path::{AskedPath, GuestPath};
+pub use private::PrivateFile;
 pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners, is_code_of_a_run};
 pub use secret::SecretName;
 pub use service::{
@@ -58,7 +60,7 @@ pub use service::{
     PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, Quota, Recovery, ResolvedPackage, SandboxInfo,
     SandboxService, ServiceSettings, State,
 };
-pub use spec::{ByteSize, Environment, Lifetime, Limits, Persistence, Role, SandboxSpec};
+pub use spec::{ByteSize, Environment, Insistence, Lifetime, Limits, Persistence, Role, SandboxSpec};
 pub use tree::{
     Attachment, Change, ChangeKind, Changes, Checkpoint, Checkpoints, KeptTree, KeptTrees, Powers, SavedImage,
     SavedName, Snapshots, TreeName,

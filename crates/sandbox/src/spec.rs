@@ -67,12 +67,46 @@ impl SandboxSpec {
 /// Whom programs are in a sandbox.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The image's user or the sandbox's own, without any right beyond that.
+    /// The image's user, or the sandbox's own where that is root or nobody, without any right beyond that.
     #[default]
     Guest,
+    /// A guest whose programs are the image's own user, and root of the sandbox where it names none. That root has rights over
+    /// the sandbox's own files and processes at most, and is nobody outside of it.
+    ImageUser(Insistence),
     /// Root of the sandbox, with the rights over its files that installing programs takes and no others. The image is all
     /// there is: no home or work directory of ours. For builds; no caller can ask for it.
     Builder,
+}
+
+/// What becomes of a wish that an engine cannot fulfil on its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Insistence {
+    /// It is refused.
+    Must,
+    /// It is not there, and the isolation report says so.
+    IfPossible,
+}
+
+impl Role {
+    /// Whether it has the directories, the life and the trees that guests have.
+    pub fn is_guest(self) -> bool {
+        match self {
+            Self::Guest | Self::ImageUser(_) => true,
+            Self::Builder => false,
+        }
+    }
+
+    /// The role that is in force where programs can be root of their sandbox, or cannot for this reason.
+    pub fn settled(self, root: impl FnOnce() -> Result<()>) -> Result<Self> {
+        match self {
+            Self::Guest | Self::Builder => Ok(self),
+            Self::ImageUser(Insistence::Must) => root().map(|()| self),
+            Self::ImageUser(Insistence::IfPossible) => Ok(match root() {
+                Ok(()) => Self::ImageUser(Insistence::Must),
+                Err(_) => Self::Guest,
+            }),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -273,6 +307,18 @@ mod tests {
         assert_eq!(ByteSize::new(512 << 20).to_string(), "512 MiB");
         assert_eq!(ByteSize::new(3 << 29).to_string(), "1.5 GiB");
         assert_eq!(ByteSize::new(7).to_string(), "7 B");
+    }
+
+    #[test]
+    fn a_wish_is_dropped_and_a_demand_is_refused() {
+        let no = || Err(Error::unsupported("not here"));
+        let (must, wish) = (Role::ImageUser(Insistence::Must), Role::ImageUser(Insistence::IfPossible));
+        assert_eq!((must.settled(|| Ok(())).unwrap(), wish.settled(|| Ok(())).unwrap()), (must, must));
+        assert_eq!(wish.settled(no).unwrap(), Role::Guest);
+        assert_eq!(must.settled(no).unwrap_err().message(), "not here");
+        for role in [Role::Guest, Role::Builder] {
+            assert_eq!(role.settled(no).unwrap(), role, "nobody asked for it");
+        }
     }
 
     #[test]

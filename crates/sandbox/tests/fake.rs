@@ -14,8 +14,10 @@ fn main() -> ExitCode {
             | Needs::Checkpoints
             | Needs::Trees
             | Needs::TreesAndCheckpoints
-            | Needs::Builder => false,
-            Needs::Kernel | Needs::Terminal | Needs::Network => true,
+            | Needs::Builder
+            | Needs::Root
+            | Needs::RootOfTree => false,
+            Needs::Kernel | Needs::Terminal | Needs::Network | Needs::RootOfProcesses => true,
         };
         let run = move || {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install, logs, man, mcp,
-    package, ps, restore, run, save, secret, serve, stop, tools,
+    audit, bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install, logs, man,
+    mcp, package, ps, restore, run, save, secret, serve, stop, token, tools,
 };
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
@@ -85,6 +85,8 @@ impl Cli {
             | Command::Export(_)
             | Command::Package(_)
             | Command::Secret(_)
+            | Command::Token(_)
+            | Command::Audit(_)
             | Command::Install(_)
             | Command::Doctor(_)
             | Command::Bench(_)
@@ -128,6 +130,8 @@ pub enum Command {
     Image(image::Arguments),
     Package(package::Arguments),
     Secret(secret::Arguments),
+    Token(token::Arguments),
+    Audit(audit::Arguments),
     Mcp(mcp::Arguments),
     Serve(serve::Arguments),
     Tools(tools::Arguments),
@@ -157,6 +161,8 @@ impl Command {
             Self::Image(arguments) => image::run(arguments, config),
             Self::Package(arguments) => package::run(arguments, config),
             Self::Secret(arguments) => secret::run(arguments, config),
+            Self::Token(arguments) => token::run(arguments, config),
+            Self::Audit(arguments) => audit::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Tools(arguments) => tools::run(arguments, config),
             Self::Serve(arguments) => serve::run(arguments, config),
@@ -186,6 +192,8 @@ impl Command {
             | Self::Image(_)
             | Self::Package(_)
             | Self::Secret(_)
+            | Self::Token(_)
+            | Self::Audit(_)
             | Self::Mcp(_)
             | Self::Tools(_)
             | Self::Serve(_)

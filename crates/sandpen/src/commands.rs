@@ -2,6 +2,7 @@
 
 use sandbox::{Error, ErrorKind, Owner, Result, SandboxInfo, SandboxService};
 
+pub mod audit;
 #[cfg_attr(not(target_os = "linux"), path = "commands/elsewhere.rs")]
 pub mod bench;
 pub mod checkpoint;
@@ -29,6 +30,7 @@ pub mod save;
 pub mod secret;
 pub mod serve;
 pub mod stop;
+pub mod token;
 pub mod tools;
 
 /// The sandbox that a person named, by id or by its own name.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use sandbox::{Error, HostRule, Image, Layer, Quota, Result};
+use sandbox::{Error, HostRule, Image, Insistence, Layer, Quota, Result};
 use tools::{Ceiling, ImagePattern, ProfileName, ProfileOptions, Selection, Toolset};
 
 pub use self::code::CodeConfig;
@@ -95,6 +95,8 @@ pub struct ServerConfig {
     /// Images that clients may ask for.
     pub images: Vec<ImagePattern>,
     pub log: LogLevel,
+    /// Where to write down what is done, besides the log.
+    pub audit_log: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -119,6 +121,7 @@ impl Default for Config {
                 opened: Vec::new(),
                 images: Vec::new(),
                 log: LogLevel::Warn,
+                audit_log: None,
             },
             http: HttpConfig::default(),
             code_runner: CodeRunnerConfig::default(),
@@ -167,6 +170,10 @@ impl Config {
             last.is_some_and(|written| matches!(written.origin, Origin::Profile(_)))
         };
         profiles::bound(&mut config.sandbox, &config.server.ceiling, is_wish);
+        config.sandbox.insistence = match is_wish(Key::ContainerUser) {
+            true => Insistence::IfPossible,
+            false => Insistence::Must,
+        };
         config.sandbox.limits = config.sandbox.limits.check()?;
         config.places = places;
         Ok(config)
@@ -287,7 +294,11 @@ impl Config {
             | Key::OwnerDisk
             | Key::OwnerSavedImages
             | Key::Log
+            | Key::AuditLog
             | Key::Listen
+            | Key::NoAuth
+            | Key::TlsCert
+            | Key::TlsKey
             | Key::MaxBody
             | Key::NoLegacySse => {}
         }
@@ -309,7 +320,7 @@ impl Config {
             Key::DockerContext => self.daemon.context = Some(daemon::word("the name of a context", value)?),
             Key::ContainerImage => self.daemon.image = daemon::image(value)?,
             Key::RunnerImage => self.daemon.runner_images.push(value.parse()?),
-            Key::ContainerUser => self.daemon.user = value.parse()?,
+            Key::ContainerUser => sandbox.user = value.parse()?,
             Key::Runtime => self.daemon.runtime = Some(daemon::word("the name of a runtime", value)?),
             Key::Image => sandbox.image = image(value)?,
             Key::Pull => self.registries.pull = value.parse()?,
@@ -362,7 +373,11 @@ impl Config {
             Key::OwnerDisk => self.quota.disk = Some(value.parse()?),
             Key::OwnerSavedImages => self.quota.saved_images = number(value)?,
             Key::Log => self.server.log = value.parse()?,
+            Key::AuditLog => self.server.audit_log = Some(absolute(value)?),
             Key::Listen => self.http.listen = http::address(value)?,
+            Key::NoAuth => self.http.no_auth = truth(value)?,
+            Key::TlsCert => self.http.tls_cert = Some(absolute(value)?),
+            Key::TlsKey => self.http.tls_key = Some(absolute(value)?),
             Key::AllowedHosts => self.http.allowed_hosts.push(value.parse()?),
             Key::AllowedOrigins => self.http.allowed_origins.push(value.parse()?),
             Key::MaxBody => self.http.max_body = http::body_size(value)?,
@@ -411,7 +426,7 @@ word!(
     "an engine" { Native = "native", Docker = "docker", Podman = "podman", Kubernetes = "kubernetes", }
 );
 word!(
-    /// Whose rights programs have on a daemon.
+    /// Whom programs are in a sandbox.
     ContainerUser,
     "one of the choices" { Sandbox = "sandbox", Image = "image", }
 );

@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 
 use egress::Allowance;
+use sandbox::Role;
 
 use super::*;
 
@@ -191,4 +192,26 @@ fn what_is_written_for_us_counts_more_than_the_variables_of_an_older_server() {
     let engine = |written: &[(Key, &str)]| serving(written, &[("BACKEND", "podman"), ("VERBOSE", "true")]).engine;
     assert_eq!(engine(&[profile]), EngineChoice::Podman);
     assert_eq!(engine(&[profile, (Key::Engine, "docker")]), EngineChoice::Docker);
+}
+
+#[test]
+fn older_servers_wish_for_the_images_user_and_the_operator_decides() {
+    let role = |written: &[(Key, &str)], profile| {
+        let config = Config::resolve([flags(written)]).unwrap();
+        match profile {
+            Some(profile) => config.as_profile(profile).unwrap().sandbox.role(),
+            None => config.sandbox.role(),
+        }
+    };
+    let wish = Role::ImageUser(Insistence::IfPossible);
+    let must = Role::ImageUser(Insistence::Must);
+    let (image, own) = ((Key::ContainerUser, "image"), (Key::ContainerUser, "sandbox"));
+    assert_eq!((role(&[], None), role(&[image], None), role(&[own], None)), (Role::Guest, must, Role::Guest));
+    for profile in [ProfileName::Cloudflare, ProfileName::SandboxServer, ProfileName::Automata, ProfileName::Philschmid]
+    {
+        assert_eq!(role(&[], Some(profile)), wish, "{profile:?}");
+        assert_eq!(role(&[own], Some(profile)), Role::Guest, "{profile:?}");
+        assert_eq!(role(&[image], Some(profile)), must, "{profile:?}");
+    }
+    assert_eq!(role(&[], Some(ProfileName::CodeRunner)), Role::Guest);
 }

@@ -9,7 +9,7 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
 use http::{Method, StatusCode};
-use sandbox::{Error, ErrorKind, Owner, Result};
+use sandbox::{Error, ErrorKind, Result};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -25,13 +25,14 @@ pub mod cors;
 pub mod drain;
 pub mod listener;
 pub mod patience;
+pub mod tls;
 
 /// Who gets in that can reach the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entrance {
     /// Everybody.
     Open,
-    /// Whoever has the token that the older server asked for which is all that this server speaks for.
+    /// Whoever has a token: one of ours, or the one that an older server asked for which is all that this server speaks for.
     Token,
 }
 
@@ -42,7 +43,9 @@ pub async fn bind(address: SocketAddr, entrance: Entrance) -> Result<TcpListener
             ErrorKind::Denied,
             format!("listening on {address} would let other machines run code here without authentication"),
         )
-        .with_hint("listen on 127.0.0.1, and put a proxy that authenticates, or an SSH tunnel, in front of it"));
+        .with_hint(
+            "leave --no-auth out and give each of them a token with `sandpen token create`, or listen on 127.0.0.1",
+        ));
     }
     TcpListener::bind(address)
         .await
@@ -53,8 +56,8 @@ pub async fn bind(address: SocketAddr, entrance: Entrance) -> Result<TcpListener
 ///
 /// `links`: what is found by an address that nobody guesses, and asks nobody who they are. Another site's page may lead there.
 /// Where a token is asked for, these, and whether the server is well, are all that strangers get, by whatever name they come.
-pub fn routes(protocol: Router, links: Router, access: Access, owner: Owner, drain: &Drain) -> Router {
-    let to_tools = Gate { access, owner, drain: drain.clone(), leads_to: LeadsTo::Tools };
+pub fn routes(protocol: Router, links: Router, access: Access, drain: &Drain) -> Router {
+    let to_tools = Gate { access, drain: drain.clone(), leads_to: LeadsTo::Tools };
     let to_links = Gate { leads_to: LeadsTo::Links, ..to_tools.clone() };
     let links = links
         .method_not_allowed_fallback(async || answer::method_not_allowed())
@@ -71,8 +74,6 @@ pub fn routes(protocol: Router, links: Router, access: Access, owner: Owner, dra
 #[derive(Clone, Debug)]
 struct Gate {
     access: Access,
-    /// Whoever gets in is this one.
-    owner: Owner,
     drain: Drain,
     leads_to: LeadsTo,
 }
@@ -94,7 +95,6 @@ async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Res
     };
     // A client that asks for something is waited for at the end; one that only listens is not.
     let going = (request.method() == Method::POST).then(|| gate.drain.going());
-    request.extensions_mut().insert(gate.owner);
     // For what is asked for and only listens.
     request.extensions_mut().insert(gate.drain);
     let mut response =

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use clap::CommandFactory;
 
 pub mod audit;
+pub mod auth;
 #[cfg(target_os = "linux")]
 pub mod build;
 pub mod cli;

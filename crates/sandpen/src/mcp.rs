@@ -6,6 +6,7 @@ pub mod adapter;
 pub mod customer;
 pub mod http;
 pub mod plain;
+pub mod rights;
 pub mod setup;
 pub mod sse;
 pub mod stdio;

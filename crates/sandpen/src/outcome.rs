@@ -46,10 +46,12 @@ pub struct UsageObject {
     peak_memory_bytes: u64,
 }
 
-/// The walls that are not known to stand; empty when all do.
 #[derive(Debug, Serialize)]
 pub struct IsolationObject {
+    /// The walls that are not known to stand; empty when all do.
     missing: Vec<&'static str>,
+    /// The number of the user that programs are, in the sandbox.
+    user: u32,
 }
 
 impl ResultObject {
@@ -101,7 +103,7 @@ impl From<ExecUsage> for UsageObject {
 
 impl From<&IsolationReport> for IsolationObject {
     fn from(report: &IsolationReport) -> Self {
-        Self { missing: report.missing().into_iter().map(Layer::as_str).collect() }
+        Self { missing: report.missing().into_iter().map(Layer::as_str).collect(), user: report.user.id }
     }
 }
 

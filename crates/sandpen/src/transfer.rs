@@ -15,13 +15,15 @@ use tokio::io::AsyncReadExt;
 use tokio_util::io::SyncIoBridge;
 
 use self::host_tree::{HostTree, NewFile};
+use self::links::Links;
 use self::revocable::Waiting;
-use self::unpack::Links;
 use crate::output::reason;
 
 #[cfg_attr(windows, path = "transfer/windows/host_tree.rs")]
 pub mod host_tree;
 pub mod kept;
+#[cfg_attr(windows, path = "transfer/windows/links.rs")]
+mod links;
 #[cfg_attr(windows, path = "transfer/windows/names.rs")]
 pub mod names;
 #[cfg_attr(windows, path = "transfer/windows/pack.rs")]

@@ -15,7 +15,7 @@ use tools::{Ceiling, ImageSource, Policy, Secret};
 
 use crate::attach::Screen;
 use crate::commands::image::{PullBars, image_error};
-use crate::config::{Config, ContainerUser, EngineChoice, GatewayConfig, Pull};
+use crate::config::{Config, EngineChoice, GatewayConfig, Pull};
 use crate::embedded;
 use crate::output::reason;
 use crate::packages::{self, Machine};
@@ -96,6 +96,7 @@ pub fn policy(config: &Config) -> Result<Policy> {
             network: ceiling.network.or(&sandbox.network)?,
         },
         network: sandbox.network.clone(),
+        role: sandbox.role(),
         secrets: Vec::new(),
         lifetime: sandbox.lifetime,
         environment: sandbox.environment()?,
@@ -322,10 +323,6 @@ pub async fn docker_engine(config: &Config, flavour: Flavour, instance: Instance
 fn docker_config(config: &Config, flavour: Flavour, instance: InstanceId) -> Result<DockerConfig> {
     Ok(DockerConfig {
         wish: wish(config),
-        user: match config.daemon.user {
-            ContainerUser::Sandbox => engine_docker::ContainerUser::Sandbox,
-            ContainerUser::Image => engine_docker::ContainerUser::Image,
-        },
         runtime: config.daemon.runtime.clone(),
         default_image: Some(config.daemon.image.to_string()),
         allow_missing: config.allow_missing.clone(),

@@ -3,7 +3,7 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -24,6 +24,14 @@ macro_rules! needs_sandboxes {
 
 const TOKEN: &str = "t0ken-of-this-test";
 const BEARER: (&str, &str) = ("authorization", "Bearer t0ken-of-this-test");
+const SECRET: &str = "a secret that is long enough for everybody";
+/// What addresses of files begin with.
+const BASE: &str = "http://files.example:8080";
+
+/// Without which the older server did not start.
+fn variables(root: &str) -> [(&'static str, &str); 4] {
+    [("MCP_API_TOKEN", TOKEN), ("SANDBOX_ROOT", root), ("FILE_SECRET", SECRET), ("PUBLIC_BASE_URL", BASE)]
+}
 
 struct Scene {
     server: Server,
@@ -36,14 +44,15 @@ impl Scene {
     }
 
     fn of(world: World) -> Self {
+        Self::with(world, &[])
+    }
+
+    /// With these arguments besides.
+    fn with(world: World, arguments: &[&str]) -> Self {
         let root = world.work().join("root");
-        let variables = [
-            ("MCP_API_TOKEN", TOKEN),
-            ("SANDBOX_ROOT", root.to_str().unwrap()),
-            ("SANDBOX_HOST_PATH", "/srv/elsewhere"),
-            ("FILE_SECRET", "s3cret"),
-        ];
-        Self { server: Server::start_with(&world, &["--profile", "code-runner"], &variables), world }
+        let variables = [&variables(root.to_str().unwrap())[..], &[("SANDBOX_HOST_PATH", "/srv/elsewhere")]].concat();
+        let arguments = [&["--profile", "code-runner"], arguments].concat();
+        Self { server: Server::start_with(&world, &arguments, &variables), world }
     }
 
     fn root(&self) -> PathBuf {
@@ -82,7 +91,7 @@ impl Scene {
     /// The path of a file's address.
     fn path(&self, described: &Value) -> String {
         let url = described["url"].as_str().unwrap();
-        url.strip_prefix(&format!("http://{}", self.server.address)).unwrap_or_else(|| panic!("{url}")).to_owned()
+        url.strip_prefix(BASE).unwrap_or_else(|| panic!("{url}")).to_owned()
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -126,8 +135,32 @@ fn a_message_by_itself_is_answered_with_json() {
         assert_eq!((answer.status, &answer.json()["error"]), (200, &json!({ "code": code, "message": message })));
     }
     assert_eq!(scene.post(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).status, 202);
-    assert_eq!(scene.server.ask("GET", "/mcp", &[BEARER]).status, 405);
     assert_eq!(scene.get("/").status, 404);
+}
+
+#[test]
+fn whoever_listens_hears_nothing_and_holds_nobody_up() {
+    needs_sandboxes!();
+    let Scene { mut server, world: _world } = Scene::new();
+    for method in ["HEAD", "DELETE", "PUT"] {
+        assert_eq!(server.open(method, "/mcp", &[BEARER], b"").status, 405, "{method}");
+    }
+    let streams: Vec<Answer> = ["/mcp", "/profiles/code-runner/mcp"]
+        .map(|path| {
+            let mut stream = server.open("GET", path, &[BEARER], b"");
+            assert_eq!((stream.status, stream.header("content-type")), (200, Some("text/event-stream")), "{path}");
+            stream.until("\n\n");
+            assert_eq!(stream.body.trim(), ": connected");
+            stream
+        })
+        .into();
+    assert_eq!(server.open("POST", "/mcp", &[BEARER], &request(1, "ping", json!({}))).status, 200);
+    server.signal(Signal::TERM);
+    let (status, time) = server.wait();
+    assert!(status.success() && time.as_secs() < 8, "{status} after {time:?}");
+    for stream in streams {
+        assert_eq!(stream.whole().body.trim(), ": connected", "something was said");
+    }
 }
 
 #[test]
@@ -163,8 +196,10 @@ fn only_those_with_the_token_run_code() {
     assert_eq!(scene.server.open("POST", "/mcp", &[BEARER, ("host", "192.0.2.1:8080")], &body).status, 200);
     assert_eq!(scene.server.open("POST", "/mcp", &[("host", "192.0.2.1:8080")], &body).status, 401);
     let world = World::new();
-    let open = Server::start(&world, &["--profile", "code-runner"]);
-    assert_eq!(open.open("POST", "/mcp", &[("host", "192.0.2.1:8080")], &body).status, 403);
+    let open = Server::start(&world, &[]);
+    let path = "/profiles/code-runner/mcp";
+    assert_eq!(open.open("POST", path, &[], &body).status, 200);
+    assert_eq!(open.open("POST", path, &[("host", "192.0.2.1:8080")], &body).status, 403);
 }
 
 #[test]
@@ -197,13 +232,13 @@ fn files_outlive_their_runs_and_the_server() {
     assert_eq!(ran["success"], false);
     assert_eq!(listed(&ran), ["a b&.txt", "in.txt"]);
     let directory = scene.path(&ran["files"][1]).replace("/in.txt", "");
-    assert_eq!(ran["stdout"], format!("one\nhttp://{}{directory}\n", scene.server.address));
+    assert_eq!(ran["stdout"], format!("one\n{BASE}{directory}\n"));
     assert!(scene.path(&ran["files"][0]).ends_with("/a%20b%26.txt"));
     assert_eq!(scene.get(&scene.path(&ran["files"][0])).body, "two");
     assert_eq!(scene.get(&format!("{directory}/deep/er/x")).body, "3");
 
     // By the formula that it always had.
-    let hash = "206ccc8d43f419d54324cec11fb4b3e78a8a088fd7638a647cbc2df71e228eac";
+    let hash = "2138a3a26696f102e299928bef08bd7efc299f22d9387f31993b78eb9eedf85d";
     assert_eq!(names(&scene.root()), [".locks", hash]);
     assert_eq!(scene.get(&format!("/files/{}/in.txt", &hash[..16])).body, "one\n");
 
@@ -349,9 +384,7 @@ fn runs_of_one_conversation_wait_for_each_other_and_lose_nothing() {
 #[test]
 fn a_run_that_is_killed_or_given_up_leaves_its_files() {
     needs_sandboxes!();
-    let world = World::new();
-    let arguments = ["--profile", "code-runner", "--timeout", "2s"];
-    let scene = Scene { server: Server::start_with(&world, &arguments, &[("MCP_API_TOKEN", TOKEN)]), world };
+    let scene = Scene::with(World::new(), &["--timeout", "2s"]);
     let started = Instant::now();
     let ran = scene.run("c", "echo 1 > a; echo out; echo err >&2; sleep 60");
     assert!(started.elapsed().as_secs() < 20);
@@ -377,9 +410,7 @@ fn a_run_that_is_killed_or_given_up_leaves_its_files() {
 #[test]
 fn more_than_a_sandbox_may_hold_is_not_kept() {
     needs_sandboxes!();
-    let world = World::new();
-    let arguments = ["--profile", "code-runner", "--disk", "4M"];
-    let scene = Scene { server: Server::start_with(&world, &arguments, &[("MCP_API_TOKEN", TOKEN)]), world };
+    let scene = Scene::with(World::new(), &["--disk", "4M"]);
     let told = scene.upload("c", "large", &vec![b'x'; 5 << 20]);
     assert!(told["message"].as_str().unwrap().contains("3.5 MiB at most"), "{told}");
     let ran = scene.run("c", "echo kept > small; truncate -s 1G sparse");
@@ -392,9 +423,7 @@ fn more_than_a_sandbox_may_hold_is_not_kept() {
 #[test]
 fn a_network_is_asked_for_and_the_operator_decides() {
     needs_sandboxes!();
-    let world = World::new();
-    let arguments = ["--profile", "code-runner", "--max-network", "none"];
-    let scene = Scene { server: Server::start_with(&world, &arguments, &[("MCP_API_TOKEN", TOKEN)]), world };
+    let scene = Scene::with(World::new(), &["--max-network", "none"]);
     let run = json!({ "conversationId": "c", "language": "bash", "code": "echo hi", "network": true });
     let ran = scene.call("run_code", run);
     assert_eq!(ran["success"], false);
@@ -410,18 +439,22 @@ fn other_machines_are_served_only_where_the_token_is_all_that_lets_them_in() {
         let output = world.command(arguments).envs(variables.iter().copied()).output().unwrap();
         support::Done::from(output)
     };
-    run(&profile, &[("MCP_HTTP_ADDR", ":0")]).expect(1, "").says("without authentication");
-    run(&profile, &[("MCP_HTTP_ADDR", ":0"), ("MCP_API_TOKEN", "")]).expect(1, "").says("without authentication");
-    run(&["serve", "--listen", "0.0.0.0:0"], &[("MCP_API_TOKEN", TOKEN)]).expect(1, "").says("without authentication");
+    run(&["serve", "--listen", "0.0.0.0:0"], &[("MCP_API_TOKEN", TOKEN)]).expect(1, "").says("sandpen token create");
     let other = ["serve", "--profile", "cloudflare", "--listen", "0.0.0.0:0"];
-    run(&other, &[("MCP_API_TOKEN", TOKEN)]).expect(1, "").says("without authentication");
+    run(&other, &[("MCP_API_TOKEN", TOKEN)]).expect(1, "").says("sandpen token create");
     run(&profile, &[("MCP_HTTP_ADDR", "nowhere")]).expect(1, "").says("is not an address to listen on");
     run(&profile, &[("PUBLIC_BASE_URL", "nowhere")]).expect(1, "").says("is not the address of a server");
 
     let mut command = world.command(&["--json", "serve", "--profile", "code-runner", "--log", "trace"]);
-    let variables =
-        [("MCP_HTTP_ADDR", ":0"), ("MCP_API_TOKEN", TOKEN), ("PUBLIC_BASE_URL", "https://sandbox.example.com/")];
-    let mut child = command.envs(variables).spawn().unwrap();
+    let root = world.work().join("root");
+    command.envs(variables(root.to_str().unwrap()));
+    // Nobody has to guess so short a secret for long.
+    command.envs([
+        ("MCP_HTTP_ADDR", ":0"),
+        ("PUBLIC_BASE_URL", "https://sandbox.example.com/"),
+        ("FILE_SECRET", "s3cret"),
+    ]);
+    let mut child = command.spawn().unwrap();
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(child.stdout.take().unwrap()), &mut line).unwrap();
     let port = line.split("0.0.0.0:").nth(1).and_then(|rest| rest.split('/').next()).unwrap().to_owned();
@@ -451,5 +484,70 @@ fn other_machines_are_served_only_where_the_token_is_all_that_lets_them_in() {
     support::server::end(&mut child);
     let mut log = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut log).unwrap();
-    assert!(!log.contains(TOKEN), "the token is in the log");
+    assert!(!log.contains(TOKEN) && !log.contains("s3cret"), "a secret is in the log");
+    assert!(log.contains("FILE_SECRET has fewer than 32 characters"), "{log}");
+}
+
+#[test]
+fn it_does_not_start_without_what_the_older_server_needed() {
+    let world = World::new();
+    let root = world.work().join("root");
+    let all = variables(root.to_str().unwrap());
+    for (name, _) in all {
+        let others = all.iter().copied().filter(|(other, _)| *other != name);
+        // What is empty is missing.
+        let output = world.command(&["serve", "--profile", "code-runner"]).envs(others).env(name, "").output().unwrap();
+        let told = format!("{name} is not set, and the older server did not start without");
+        support::Done::from(output).expect(1, "").says(&told).says("/profiles/code-runner/mcp");
+    }
+    assert!(!root.exists(), "something was made before");
+}
+
+/// Looked at from inside and outside, where nobody has set anything.
+#[test]
+fn half_a_processor_and_256_mib_are_all_there_is() {
+    needs_sandboxes!();
+    let scene = Scene::new();
+    let python =
+        |code: &str| scene.call("run_code", json!({ "conversationId": "c", "language": "python", "code": code }));
+    let ran = python("x = bytearray(120 << 20)\nprint(len(x) >> 20)");
+    assert_eq!((&ran["success"], &ran["stdout"]), (&json!(true), &json!("120\n")), "{ran}");
+    let ran = python("x = bytearray(300 << 20)\nprint(len(x) >> 20)");
+    assert_eq!(ran["success"], false, "{ran}");
+    assert!(ran["stderr"].as_str().unwrap().contains("memory ran out"), "{ran}");
+    let busy =
+        "import time\nbegin = time.monotonic()\nwhile time.monotonic() < begin + 3: pass\nprint(time.process_time())";
+    let ran = python(busy);
+    let used: f64 = ran["stdout"].as_str().unwrap().trim().parse().unwrap();
+    assert!(used < 2.0, "{used} s of 3 s were used: {ran}");
+}
+
+#[test]
+fn thirty_seconds_are_all_the_time_there_is() {
+    needs_sandboxes!();
+    let scene = Scene::new();
+    let started = Instant::now();
+    let ran = scene.run("c", "echo begun; sleep 50; echo over");
+    assert_eq!((&ran["success"], &ran["stdout"]), (&json!(false), &json!("begun\n")));
+    assert_eq!(ran["stderr"], "Execution timed out after 30s");
+    assert!((30..50).contains(&started.elapsed().as_secs()), "{:?}", started.elapsed());
+}
+
+/// On the host too, where whoever runs the server can give files away.
+#[test]
+fn all_files_are_of_user_1000() {
+    needs_sandboxes!();
+    let scene = Scene::new();
+    scene.upload("c", "uploaded", b"x");
+    let ran = scene.run("c", "stat -c %u:%g /data uploaded; mkdir d; echo x > d/made; chmod 600 d/made");
+    assert_eq!(ran["stdout"], "1000:1000\n1000:1000\n");
+    let own = fs::metadata(scene.root()).unwrap();
+    let expected = if own.uid() == 0 { (1000, 1000) } else { (own.uid(), own.gid()) };
+    let directory = scene.root().join(names(&scene.root()).into_iter().find(|name| name != ".locks").unwrap());
+    for (path, mode) in [("", 0o755), ("uploaded", 0o644), ("d", 0o755), ("d/made", 0o600)] {
+        let found = fs::metadata(directory.join(path)).unwrap();
+        assert_eq!((found.uid(), found.gid()), expected, "{path:?}");
+        // As far as the mask lets it.
+        assert_eq!(found.mode() & 0o777 & !mode, 0, "{path:?} has {:o}", found.mode());
+    }
 }

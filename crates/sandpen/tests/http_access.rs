@@ -112,7 +112,8 @@ fn what_is_not_there_says_so_and_tells_nothing_else() {
 fn other_machines_are_not_served() {
     let world = World::new();
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
-        world.run(&["serve", "--listen", address]).expect(1, "").says("without authentication");
+        world.run(&["serve", "--no-auth", "--listen", address]).expect(1, "").says("without authentication");
+        world.run(&["serve", "--listen", address]).expect(1, "").says("sandpen token create");
     }
     world.run(&["serve", "--listen", "nowhere"]).expect(1, "").says("is not an address to listen on");
     world.run(&["serve", "--allowed-origins", "*"]).expect(1, "").says("is not the origin of a page");
@@ -124,5 +125,5 @@ fn an_address_that_is_taken_is_named() {
     let world = World::new();
     let server = Server::start(&world, &[]);
     let address = server.address.to_string();
-    World::new().run(&["serve", "--listen", &address]).expect(1, "").says("address already in use");
+    World::new().run(&["serve", "--no-auth", "--listen", &address]).expect(1, "").says("address already in use");
 }

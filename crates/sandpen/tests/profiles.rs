@@ -2,7 +2,7 @@
 
 mod support;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use support::client::{Client, modern};
 use support::server::{MCP, Server, request};
 use support::{World, sandboxes_work};
@@ -14,8 +14,6 @@ macro_rules! needs_sandboxes {
         }
     };
 }
-
-const SESSION: &str = "mcp-session-id";
 
 fn hello() -> Vec<u8> {
     let client = json!({ "name": "test", "version": "1" });
@@ -91,31 +89,6 @@ fn one_older_server_takes_messages_at_sse_too() {
     let mut stream = server.open("GET", "/profiles/cloudflare/sse", &[("accept", "text/event-stream")], b"");
     assert_eq!(stream.status, 200);
     stream.until("data: /profiles/cloudflare/sse/message?sessionId=");
-}
-
-#[test]
-fn all_sessions_of_a_user_have_one_container() {
-    needs_sandboxes!();
-    let world = World::new();
-    let server = Server::start(&world, &["--profile", "cloudflare", "--image", "host"]);
-    let session = |path: &str| {
-        let answer = server.open("POST", path, MCP, &hello()).whole();
-        answer.header(SESSION).unwrap().to_owned()
-    };
-    let call = |path: &str, session: &str, tool: &str, arguments: Value| {
-        let body = request(2, "tools/call", json!({ "name": tool, "arguments": arguments }));
-        let answer = server.open("POST", path, &[MCP, &[(SESSION, session)]].concat(), &body).whole();
-        answer.messages().into_iter().find(|message| message["id"] == 2).unwrap()["result"].clone()
-    };
-    let (first, second) = (session("/mcp"), session("/sse"));
-    assert_ne!(first, second);
-    for (path, session) in [("/mcp", &first), ("/sse", &second)] {
-        let started = call(path, session, "container_initialize", json!({}));
-        assert_eq!(started["content"][0]["text"], "Created new container", "{started}");
-    }
-    call("/mcp", &first, "container_exec", json!({ "args": { "args": "echo shared > note" } }));
-    let read = call("/sse", &second, "container_exec", json!({ "args": { "args": "cat note" } }));
-    assert_eq!(read["content"][0]["text"], "shared\nProcess exited with code: 0", "{read}");
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use sandbox::{
-    ByteSize, Environment, Error, HostRule, Image, Lifetime, Limits, Network, Owner, Result, Runners, SandboxSpec,
-    SecretName,
+    ByteSize, Environment, Error, HostRule, Image, Lifetime, Limits, Network, Owner, Result, Role, Runners,
+    SandboxSpec, SecretName,
 };
 
 use crate::image::ImagePattern;
@@ -22,6 +22,8 @@ pub struct Policy {
     pub ceiling: Ceiling,
     /// What a sandbox reaches that does not ask.
     pub network: Network,
+    /// Whom programs are.
+    pub role: Role,
     /// Given to every sandbox whose network reaches a host of theirs.
     pub secrets: Vec<Secret>,
     pub lifetime: Lifetime,
@@ -48,6 +50,7 @@ impl Default for Policy {
             limits: Limits::default(),
             ceiling: Ceiling::default(),
             network: Network::None,
+            role: Role::Guest,
             secrets: Vec::new(),
             lifetime: Lifetime::default(),
             environment: Environment::default(),
@@ -145,6 +148,7 @@ impl Policy {
             network,
             lifetime: self.lifetime,
             environment: self.environment.clone(),
+            role: self.role,
             ..SandboxSpec::new(owner.clone())
         })
     }

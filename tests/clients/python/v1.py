@@ -1,4 +1,4 @@
-"""The Python client of the 1.x line: `v1.py stdio COMMAND… | http URL | sse URL`."""
+"""The Python client of the 1.x line: `v1.py stdio COMMAND… | http URL [TOKEN] | sse URL`."""
 
 import asyncio
 import sys
@@ -7,6 +7,7 @@ from mcp import ClientSession
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from mcp.types import CancelledNotification, CancelledNotificationParams, ClientNotification
 
 from hands import plain, serve
@@ -44,6 +45,9 @@ def connection(transport, rest):
     match transport:
         case "stdio":
             return stdio_client(StdioServerParameters(command=rest[0], args=rest[1:]))
+        case "http" if rest[1:]:
+            headers = {"Authorization": f"Bearer {rest[1]}"}
+            return streamable_http_client(rest[0], http_client=create_mcp_http_client(headers))
         case "http":
             return streamable_http_client(rest[0])
         case "sse":

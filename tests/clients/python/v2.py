@@ -1,4 +1,4 @@
-"""The Python client of the 2.x line: `v2.py legacy|auto|VERSION stdio COMMAND… | http URL | sse URL`."""
+"""The Python client of the 2.x line: `v2.py legacy|auto|VERSION stdio COMMAND… | http URL [TOKEN] | sse URL`."""
 
 import asyncio
 import sys
@@ -6,6 +6,8 @@ import sys
 from mcp import Client
 from mcp.client.sse import sse_client
 from mcp.client.stdio import StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 
 from hands import plain, serve
 
@@ -34,6 +36,9 @@ def target(transport, rest):
     match transport:
         case "stdio":
             return StdioServerParameters(command=rest[0], args=rest[1:])
+        case "http" if rest[1:]:
+            headers = {"Authorization": f"Bearer {rest[1]}"}
+            return streamable_http_client(rest[0], http_client=create_mcp_http_client(headers))
         case "http":
             return rest[0]
         case "sse":

@@ -33,6 +33,7 @@ const PROGRAMS: &[&str] = &[
     "http_end",
     "http_sse",
     "http_access",
+    "profile_cloudflare",
 ];
 
 /// Of them, those that are left out when nobody asked for them: in the first two most of the time goes to package managers and

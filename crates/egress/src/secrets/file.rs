@@ -1,11 +1,8 @@
 //! Secrets on disk: one TOML table for each, readable by its owner only.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use sandbox::system::{self, Exposure, private_directory, private_file};
-use sandbox::{Error, Result};
+use sandbox::{Error, PrivateFile, Result};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -15,14 +12,12 @@ use super::vault::{Secret, Vault};
 /// A file of secrets, which may not exist yet.
 #[derive(Clone, Debug)]
 pub struct SecretsFile {
-    path: PathBuf,
+    file: PrivateFile,
 }
 
 impl SecretsFile {
-    const MAX_BYTES: u64 = 4 << 20;
-
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into() }
+        Self { file: PrivateFile::new(path) }
     }
 
     /// Where `sandpen secret` keeps them.
@@ -31,99 +26,32 @@ impl SecretsFile {
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// The secrets in it; none if there is no file.
     pub fn read_if_there(&self) -> Result<Vault> {
-        match self.open() {
-            Ok(file) => self.read_from(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vault::default()),
-            Err(error) => Err(self.unreadable(error)),
-        }
+        self.understand(&self.file.read_if_there()?.unwrap_or_default())
     }
 
     /// The secrets in it, which somebody said there are.
     pub fn read(&self) -> Result<Vault> {
-        self.open().map_err(|error| self.unreadable(error)).and_then(|file| self.read_from(file))
+        self.understand(&self.file.read()?)
     }
 
     /// Read, change and write, while nobody else does the same. Nothing is written when the change is refused.
     pub fn change<T>(&self, change: impl FnOnce(&mut Vault) -> Result<T>) -> Result<T> {
-        let unwritable = |error: io::Error| {
-            Error::unavailable(format!("{} cannot be written", self.path.display())).with_cause(error)
-        };
-        let directory = self.path.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        private_directory().create(directory).map_err(unwritable)?;
-        // The file itself is replaced with each change, so whoever waits for a lock on it would wait for the wrong one.
-        let lock = private_file().write(true).create(true).truncate(false).open(self.beside("lock"));
-        let lock = lock.map_err(unwritable)?;
-        lock.lock().map_err(unwritable)?;
-        let mut vault = self.read_if_there()?;
-        let result = change(&mut vault)?;
-        self.write(&vault, directory).map_err(unwritable)?;
-        Ok(result)
-    }
-
-    fn write(&self, vault: &Vault, directory: &Path) -> io::Result<()> {
-        let new = self.beside("new");
-        // One from a writer that died; the lock says that there is no other.
-        let _ = std::fs::remove_file(&new);
-        let mut file = private_file().write(true).create_new(true).open(&new)?;
-        file.write_all(written(vault).as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, &self.path)?;
-        system::sync_directory(directory)
-    }
-
-    fn beside(&self, ending: &str) -> PathBuf {
-        let mut name = self.path.clone().into_os_string();
-        name.push(".");
-        name.push(ending);
-        name.into()
-    }
-
-    fn open(&self) -> io::Result<File> {
-        system::file_of_another().read(true).open(&self.path)
-    }
-
-    fn unreadable(&self, error: io::Error) -> Error {
-        let message = match error.kind() {
-            io::ErrorKind::NotFound => format!("there is no file {}", self.path.display()),
-            _ => format!("{} cannot be read", self.path.display()),
-        };
-        Error::invalid_input(message).with_cause(error)
-    }
-
-    fn read_from(&self, file: File) -> Result<Vault> {
-        let shown = self.path.display();
-        let metadata = file.metadata().map_err(|error| self.unreadable(error))?;
-        if !metadata.is_file() {
-            return Err(Error::invalid_input(format!("{shown} is not a file")));
-        }
-        match system::exposure(&metadata) {
-            None => {}
-            Some(Exposure::OfAnother { user }) => {
-                return Err(Error::denied(format!("{shown} belongs to another user"))
-                    .with_hint(format!("make it yours: chown {user} '{shown}'")));
-            }
-            Some(Exposure::Open) => {
-                return Err(Error::denied(format!("{shown} is open to other users"))
-                    .with_hint(format!("keep it to yourself: chmod 600 '{shown}'")));
-            }
-        }
-        let mut text = String::new();
-        file.take(Self::MAX_BYTES + 1).read_to_string(&mut text).map_err(|error| self.unreadable(error))?;
-        if text.len() as u64 > Self::MAX_BYTES {
-            return Err(Error::limit_exceeded(format!("{shown} is larger than {} bytes", Self::MAX_BYTES)));
-        }
-        self.understand(&text)
+        self.file.change(|text| {
+            let mut vault = self.understand(&text.unwrap_or_default())?;
+            let result = change(&mut vault)?;
+            Ok((written(&vault), result))
+        })
     }
 
     fn understand(&self, text: &str) -> Result<Vault> {
         let line_of = |offset: usize| 1 + text.bytes().take(offset).filter(|&byte| byte == b'\n').count();
         let wrong = |offset: usize, why: &str| {
-            Error::invalid_input(format!("{} line {}: {why}", self.path.display(), line_of(offset)))
+            Error::invalid_input(format!("{} line {}: {why}", self.path().display(), line_of(offset)))
         };
         // The parser's own message quotes the line, which may hold a value.
         let tables: Tables = toml::from_str(text).map_err(|error| {

@@ -1,10 +1,10 @@
 //! Images that say how they want to be run.
 
-use engine_docker::{ContainerUser, DockerConfig, DockerEngine};
-use sandbox::{Engine, ErrorKind, Image, Persistence, SandboxId, SandboxSpec, Snapshots};
+use engine_docker::{DockerConfig, DockerEngine};
+use sandbox::{Engine, ErrorKind, Image, Insistence, Persistence, Role, SandboxId, SandboxSpec, Snapshots};
 
 use crate::Case;
-use crate::world::{World, make, says, spec};
+use crate::world::{World, make, root_spec, says, spec};
 
 pub const CASES: &[Case] = &[
     ("images::an_image_says_who_and_with_what", |world| Box::pin(user_and_environment(world))),
@@ -66,17 +66,22 @@ async fn root(world: World) {
     let engine = world.engine().await;
     let id = make(&engine, &spec()).await;
     assert_eq!(says(&engine, &id, "id -u").await, "1000\n", "an image without a word about it");
+    assert_eq!(engine.isolation(&id).await.unwrap().user.id, 1000);
     engine.destroy(&id).await.unwrap();
-    drop(engine);
-    let config = DockerConfig { user: ContainerUser::Image, ..world.config() };
-    let engine = DockerEngine::start(config).await.unwrap();
-    let id = make(&engine, &spec()).await;
+    let id = make(&engine, &root_spec()).await;
     // gVisor does not know of ambient ones.
     let sets = if world.is_gvisor() { 4 } else { 5 };
     let said = says(&engine, &id, "id -u; grep -c '^Cap.*0000000000000000' /proc/self/status").await;
     assert_eq!(said, format!("0\n{sets}\n"));
     let told = engine.isolation(&id).await.unwrap();
     assert!(told.layers.iter().any(|layer| layer.detail.contains("root of the container")), "{told:?}");
+    assert_eq!(told.user.id, 0);
+    engine.destroy(&id).await.unwrap();
+    // What a wish may cost is not the files of a sandbox that is stopped.
+    let wish =
+        SandboxSpec { role: Role::ImageUser(Insistence::IfPossible), persistence: Persistence::Persistent, ..spec() };
+    let id = make(&engine, &wish).await;
+    assert_eq!(says(&engine, &id, "id -u; echo $USER").await, "1000\nsandbox\n");
     engine.destroy(&id).await.unwrap();
 }
 

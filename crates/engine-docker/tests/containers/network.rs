@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egress::{Allowance, Gateway, GatewaySettings, Secret, SecretSource, SecretValue, Vault};
-use engine_docker::{ContainerUser, DockerConfig, DockerEngine, Flavour, Reopen};
+use engine_docker::{DockerConfig, DockerEngine, Flavour, Reopen};
 use sandbox::engine::testsuite::Outside;
 use sandbox::{
     ByteRange, Engine, ErrorKind, ExecRequest, HostRule, Network, OnDisconnect, OutputTarget, Persistence, SandboxId,
@@ -15,7 +15,7 @@ use sandbox::{
 use tokio::io::AsyncReadExt;
 
 use crate::Case;
-use crate::world::{World, eventually, make, says, spec};
+use crate::world::{World, eventually, make, root_spec, says, spec};
 
 pub const CASES: &[Case] = &[
     ("network::a_containers_root_cannot_change_it", |world| Box::pin(root(world))),
@@ -101,17 +101,20 @@ attempt("link", lambda: answer(0, struct.pack("IHHII", 16 + len(link), 16, 5, 1,
 attempt("sysctl", lambda: open("/proc/sys/net/ipv4/ip_forward", "w").write("1"))
 '; grep -h ^Cap /proc/self/status | grep -v 0000000000000000; echo done"#;
 
+fn as_root(spec: SandboxSpec) -> SandboxSpec {
+    SandboxSpec { role: root_spec().role, ..spec }
+}
+
 async fn root(world: World) {
     let somewhere = Somewhere::new();
-    let config = DockerConfig { user: ContainerUser::Image, ..somewhere.config(&world) };
-    let engine = DockerEngine::start(config).await.unwrap();
-    let id = make(&engine, &somewhere.spec(Persistence::Ephemeral)).await;
+    let engine = DockerEngine::start(somewhere.config(&world)).await.unwrap();
+    let id = make(&engine, &as_root(somewhere.spec(Persistence::Ephemeral))).await;
     assert_eq!(says(&engine, &id, "id -u").await, "0\n", "the test is about root");
     assert_eq!(says(&engine, &id, CHANGES).await, "done\n");
     assert_eq!(says(&engine, &id, &somewhere.ask()).await, "pong\n");
     engine.destroy(&id).await.unwrap();
     // Where nobody has made a network, the same script finds its ports free.
-    let bare = make(&engine, &spec()).await;
+    let bare = make(&engine, &root_spec()).await;
     let free = says(&engine, &bare, CHANGES).await;
     assert!(free.contains("proxy port 127.0.0.1\n") && free.contains("proxy port 0.0.0.0\n"), "{free}");
     engine.destroy(&bare).await.unwrap();
@@ -168,9 +171,8 @@ async fn last_tries(engine: &DockerEngine, id: &SandboxId) -> Vec<String> {
 
 async fn lost_stream(world: World) {
     let somewhere = Somewhere::new();
-    let config = DockerConfig { user: ContainerUser::Image, ..somewhere.config(&world) };
-    let engine = DockerEngine::start(config).await.unwrap();
-    let id = make(&engine, &somewhere.spec(Persistence::Persistent)).await;
+    let engine = DockerEngine::start(somewhere.config(&world)).await.unwrap();
+    let id = make(&engine, &as_root(somewhere.spec(Persistence::Persistent))).await;
     assert_eq!(says(&engine, &id, &somewhere.ask()).await, "pong\n");
     // A program that is root in there can end the stream of its own sandbox.
     let script = "for process in /proc/[0-9]*; do tr '\\0' ' ' < $process/cmdline | grep -q ' bridge' && \

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use bollard::models::ContainerConfig;
-use engine_docker::{ContainerUser, DockerConfig, DockerEngine, Flavour};
+use engine_docker::Flavour;
 use sandbox::{Engine, ErrorKind, ExecRequest, OnDisconnect, OutputTarget, Persistence, SandboxId, SandboxSpec};
 use tar::EntryType;
 
 use crate::Case;
-use crate::world::{World, eventually, make, says, spec};
+use crate::world::{World, eventually, make, root_spec, says, spec};
 
 pub const CASES: &[Case] = &[
     ("odd::files_where_process_1_is_are_covered", |world| Box::pin(covered(world))),
@@ -162,8 +162,8 @@ async fn checks_and_triggers(world: World) {
         Flavour::Podman => "ONBUILD RUN touch /tmp/triggered",
     };
     let image = world.image("sandpen-checks", instructions).await;
-    let engine = DockerEngine::start(DockerConfig { user: ContainerUser::Image, ..world.config() }).await.unwrap();
-    let id = make(&engine, &from(&image)).await;
+    let engine = world.engine().await;
+    let id = make(&engine, &SandboxSpec { role: root_spec().role, ..from(&image) }).await;
     assert_eq!(says(&engine, &id, "sleep 3; find /tmp -mindepth 1").await, "");
     engine.destroy(&id).await.unwrap();
     drop(engine);

@@ -2,24 +2,22 @@
 
 use std::time::Duration;
 
-use engine_docker::{ContainerUser, DockerConfig, DockerEngine};
-use sandbox::{Engine, ErrorKind, ExecRequest, ExecStatus};
+use sandbox::{Engine, ErrorKind, ExecRequest, ExecStatus, Role, SandboxSpec};
 
 use crate::Case;
-use crate::world::{World, make, says, spec};
+use crate::world::{World, make, root_spec, says, spec};
 
 pub const CASES: &[Case] = &[
     ("walls::the_image_and_process_1s_program_cannot_be_changed", |world| Box::pin(read_only(world))),
-    ("walls::process_1_and_its_token_are_out_of_reach", |world| Box::pin(process_1(world, ContainerUser::Sandbox))),
-    ("walls::they_are_for_a_containers_root_too", |world| Box::pin(process_1(world, ContainerUser::Image))),
+    ("walls::process_1_and_its_token_are_out_of_reach", |world| Box::pin(process_1(world, spec()))),
+    ("walls::they_are_for_a_containers_root_too", |world| Box::pin(process_1(world, root_spec()))),
     ("walls::no_namespaces_can_be_made", |world| Box::pin(namespaces(world))),
     ("walls::nothing_of_the_daemon_is_inside", |world| Box::pin(nothing_of_the_daemon(world))),
 ];
 
 async fn read_only(world: World) {
-    let config = DockerConfig { user: ContainerUser::Image, ..world.config() };
-    let engine = DockerEngine::start(config).await.unwrap();
-    let id = make(&engine, &spec()).await;
+    let engine = world.engine().await;
+    let id = make(&engine, &root_spec()).await;
     let script = "for place in / /etc /usr /.sandpen; do touch $place/x 2> /dev/null && echo $place; done; \
                   mount -o remount,rw / 2> /dev/null && echo remounted; mknod /tmp/d c 1 5 2> /dev/null && echo device; \
                   echo done";
@@ -27,9 +25,9 @@ async fn read_only(world: World) {
     engine.destroy(&id).await.unwrap();
 }
 
-async fn process_1(world: World, user: ContainerUser) {
-    let engine = DockerEngine::start(DockerConfig { user, ..world.config() }).await.unwrap();
-    let id = make(&engine, &spec()).await;
+async fn process_1(world: World, spec: SandboxSpec) {
+    let engine = world.engine().await;
+    let id = make(&engine, &spec).await;
     // Bridges and supervisors are seen as well, and are as closed.
     let script = "for process in /proc/[0-9]*; do \
                     [ \"$(cat $process/comm 2> /dev/null)\" = init ] || continue; \
@@ -57,7 +55,7 @@ async fn process_1(world: World, user: ContainerUser) {
                  try:\n    s.connect(\"\\0sandpen\"); s.send(b\"\\x02\"); print(s.recv(100))\n\
                  except ConnectionError: print(b\"\")'";
     assert_eq!(says(&engine, &id, knock).await, "b''\n");
-    if world.is_gvisor() && user == ContainerUser::Image {
+    if world.is_gvisor() && spec.role != Role::Guest {
         // Who is root there can end process 1, and with it the own sandbox, which callers hear.
         let request = ExecRequest::shell("kill -9 1; sleep 60", Duration::from_secs(90)).unwrap();
         let ended = engine.start(&id, &request).await.unwrap().control.wait().await.unwrap();
@@ -66,10 +64,9 @@ async fn process_1(world: World, user: ContainerUser) {
         return;
     }
     says(&engine, &id, "kill -9 1; kill -STOP 1").await;
-    match user {
-        ContainerUser::Sandbox => _ = says(&engine, &id, "kill -9 -1").await,
-        // Its bridges are the same user's, and with the first of them ends the sandbox; nobody else's.
-        ContainerUser::Image => {}
+    // Bridges of a sandbox's root are the same user's, and with the first of them ends the sandbox; nobody else's.
+    if spec.role == Role::Guest {
+        says(&engine, &id, "kill -9 -1").await;
     }
     assert_eq!(says(&engine, &id, "echo alive").await, "alive\n");
     engine.destroy(&id).await.unwrap();

@@ -12,7 +12,7 @@ use bollard::query_parameters::{
 };
 use bollard::{API_DEFAULT_VERSION, Docker, body_full};
 use engine_docker::{DockerConfig, DockerEngine};
-use sandbox::{Engine, ExecRequest, Owner, SandboxId, SandboxSpec};
+use sandbox::{Engine, ExecRequest, Insistence, Owner, Role, SandboxId, SandboxSpec};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
 
@@ -141,6 +141,11 @@ impl World {
 
 pub fn spec() -> SandboxSpec {
     SandboxSpec::new(Owner::local())
+}
+
+/// One whose programs are whom the image names, which is root for the test's.
+pub fn root_spec() -> SandboxSpec {
+    SandboxSpec { role: Role::ImageUser(Insistence::Must), ..spec() }
 }
 
 pub async fn make(engine: &DockerEngine, spec: &SandboxSpec) -> SandboxId {

@@ -14,7 +14,9 @@ static PROGRAMS: OnceLock<(u32, u32, Role)> = OnceLock::new();
 pub enum Role {
     /// Programs have no right beyond their user's.
     Guest,
-    /// Programs of root keep what we have, and others can be asked for.
+    /// Programs are root of the sandbox and keep what we have.
+    Root,
+    /// The same, and others can be asked for.
     Builder,
 }
 
@@ -35,7 +37,7 @@ pub fn settle(user: u32, group: u32, role: Role) -> rustix::io::Result<()> {
             rustix::thread::set_capabilities(None, CapabilitySets { inheritable: CapabilitySet::empty(), ..held })
         }
         // The ambient set is how root's programs get through exec what we have; nobody can add to it any more.
-        Role::Builder => Ok(()),
+        Role::Root | Role::Builder => Ok(()),
     }
 }
 
@@ -52,8 +54,8 @@ pub fn role() -> Role {
     PROGRAMS.get().map_or(Role::Guest, |&(_, _, role)| role)
 }
 
-/// Become a user for good: the sandbox's own, or another one in a builder. With no capability in any set, but for root of
-/// a builder.
+/// Become a user for good: the sandbox's own, or another one in a builder. With no capability in any set, but for root where
+/// programs may be root.
 pub fn become_user(account: Option<(u32, u32)>) -> rustix::io::Result<()> {
     if crate::weaken::is_asked(crate::weaken::KEEP_CAPABILITIES) {
         return Ok(());
@@ -67,11 +69,11 @@ pub fn become_user(account: Option<(u32, u32)>) -> rustix::io::Result<()> {
     if !became {
         return Err(Errno::PERM);
     }
-    if role() == Role::Builder && user.is_root() {
-        return Ok(());
+    match role() {
+        Role::Root | Role::Builder if user.is_root() => Ok(()),
+        // Lowering these lowers the ambient set with them.
+        Role::Guest | Role::Root | Role::Builder => rustix::thread::set_capabilities(None, NOTHING),
     }
-    // Lowering these lowers the ambient set with them.
-    rustix::thread::set_capabilities(None, NOTHING)
 }
 
 /// Do something as that user and come back. A terminal belongs to whoever opened it.
@@ -95,9 +97,9 @@ fn close_memory() -> rustix::io::Result<()> {
 fn ids(account: Option<(u32, u32)>) -> rustix::io::Result<(Uid, Gid)> {
     let &(user, group, role) = PROGRAMS.get().ok_or(Errno::PERM)?;
     let (user, group) = match (role, account) {
-        (Role::Guest | Role::Builder, None) => (user, group),
+        (Role::Guest | Role::Root | Role::Builder, None) => (user, group),
         (Role::Builder, Some(account)) => account,
-        (Role::Guest, Some(_)) => return Err(Errno::PERM),
+        (Role::Guest | Role::Root, Some(_)) => return Err(Errno::PERM),
     };
     somebody(user, group)
 }

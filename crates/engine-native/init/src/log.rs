@@ -4,7 +4,7 @@
 //! command was and how it ended.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -90,7 +90,13 @@ impl Log {
 
     fn describe(&self) -> io::Result<()> {
         let unfinished = self.description.with_extension("new");
-        fs::write(&unfinished, postcard::to_stdvec(&self.entry).map_err(io::Error::other)?)?;
+        // A program that is root in its sandbox may have put something there, which would be waited for.
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&unfinished)?;
+        file.write_all(&postcard::to_stdvec(&self.entry).map_err(io::Error::other)?)?;
         fs::rename(unfinished, &self.description)
     }
 }

@@ -4,7 +4,7 @@
 //! contain nothing of ours. The embedded engine starts it by descriptor; then every wall already stands: namespaces, root,
 //! limits, seccomp, Landlock. In sandboxes that somebody else's daemon makes (`hosted`) it finishes some of them itself,
 //! and the same program serves as a bridge there. It keeps the rights to change user and to send signals within its own user namespace, and nothing else; the
-//! commands that it starts keep nothing at all. In a builder, it and the commands of root keep some more over files.
+//! commands that it starts keep nothing at all. Where programs may be root of their sandbox, it and they keep some more over files.
 //!
 //! When it ends, for whatever reason, the kernel kills everything in the sandbox with it.
 
@@ -53,13 +53,14 @@ fn main() {
     std::process::exit(code);
 }
 
-/// In a sandbox of the embedded engine. Arguments: the user and the group that programs run as; `guest` or `builder`; then
-/// `attached`, or `listening` or `on-trial` and the milliseconds after which an unused sandbox ends.
+/// In a sandbox of the embedded engine. Arguments: the user and the group that programs run as; `guest`, `root` or
+/// `builder`; then `attached`, or `listening` or `on-trial` and the milliseconds after which an unused sandbox ends.
 fn embedded(mut arguments: impl Iterator<Item = String>) -> i32 {
     let mut number = || arguments.next().and_then(|text| text.parse().ok());
     let (Some(user), Some(group)) = (number(), number()) else { return 2 };
     let role = match arguments.next().as_deref() {
         Some("guest") => identity::Role::Guest,
+        Some("root") => identity::Role::Root,
         Some("builder") => identity::Role::Builder,
         _ => return 2,
     };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use images::{Local, Platform, Reference, RunConfig, Store};
 use sandbox::user::UserTables;
-use sandbox::{Environment, Error, ImageName, Result, Role};
+use sandbox::{Environment, Error, ImageName, Insistence, Result, Role};
 
 use super::layers::Layers;
 use super::users::{self, User};
@@ -44,22 +44,37 @@ pub fn hold(name: &ImageName, role: Role, store: &Path) -> Result<Hold> {
     Ok(Arc::new(image))
 }
 
-pub fn tree(image: &images::Image) -> Result<RootTree> {
+/// Whether programs of the image are root, as far as it goes.
+pub fn names_root(image: &images::Image) -> Result<bool> {
+    let word = &image.config.config.user;
+    if word.is_empty() {
+        return Ok(true);
+    }
+    let mut all: Vec<PathBuf> = image.directories().cloned().collect();
+    all.reverse();
+    let tables = Layers::open(&all).and_then(|layers| users::tables(&layers)).map_err(unreadable)?;
+    Ok(users::runs_as(tables.find(word)?, Role::ImageUser(Insistence::Must)).id == 0)
+}
+
+pub fn tree(image: &images::Image, role: Role) -> Result<RootTree> {
     // An overlay wants the highest first.
     let mut lowers: Vec<PathBuf> = image.directories().cloned().collect();
     lowers.reverse();
-    described(lowers, &image.config.config)
+    described(lowers, &image.config.config, role)
 }
 
-pub fn described(lowers: Vec<PathBuf>, config: &RunConfig) -> Result<RootTree> {
-    let unreadable = |cause: io::Error| Error::unavailable("the image's tree cannot be read").with_cause(cause);
+fn unreadable(cause: io::Error) -> Error {
+    Error::unavailable("the image's tree cannot be read").with_cause(cause)
+}
+
+pub fn described(lowers: Vec<PathBuf>, config: &RunConfig, role: Role) -> Result<RootTree> {
     let layers = Layers::open(&lowers).map_err(unreadable)?;
     // What else our mounts lie on they hide. A link there would hide all that the image has in it.
     if layers.find("etc").map_err(unreadable)?.is_some_and(|etc| !etc.is_directory()) {
         return Err(tree::not_a_directory("etc"));
     }
     let tables = users::tables(&layers).map_err(unreadable)?;
-    let user = users::runs_as(tables.find(&config.user)?);
+    let user = users::runs_as(tables.find(&config.user)?, role);
     let mut tree = tree::over(lowers, &layers, &tables, user)?;
     for (name, value) in variables(config) {
         match &*name {
@@ -81,7 +96,7 @@ fn variables(config: &RunConfig) -> impl Iterator<Item = (String, String)> {
 }
 
 /// The name and home of a user that the image itself has, if that home is the user's to write to. Otherwise they are ours.
-fn belongings(layers: &Layers, tables: &UserTables, user: User) -> Vec<(String, String)> {
+pub fn belongings(layers: &Layers, tables: &UserTables, user: User) -> Vec<(String, String)> {
     let Some(account) = tables.account(user.id) else { return Vec::new() };
     let mut variables = vec![("USER".to_owned(), account.name.to_owned())];
     let home = layers.find(account.home).ok().flatten();
@@ -101,15 +116,20 @@ mod tests {
     use super::*;
 
     fn tree_of(config: RunConfig) -> RootTree {
+        tree_for(config, Role::Guest)
+    }
+
+    fn tree_for(config: RunConfig, role: Role) -> RootTree {
         let place = tempfile::tempdir().unwrap();
         fs::create_dir_all(place.path().join("etc")).unwrap();
         fs::create_dir_all(place.path().join("srv/app")).unwrap();
+        fs::create_dir_all(place.path().join("root")).unwrap();
         let users = "root:x:0:0::/root:/bin/sh\napp:x:5:7::/srv/app:/bin/sh\n";
         fs::write(place.path().join("etc/passwd"), users).unwrap();
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(place.path().join("srv/app"), Some(5), Some(7)).unwrap();
         }
-        described(vec![place.path().to_owned()], &config).unwrap()
+        described(vec![place.path().to_owned()], &config, role).unwrap()
     }
 
     #[test]
@@ -132,6 +152,16 @@ mod tests {
         assert!(found.environment.iter().all(|(name, _)| name != "HOME" && name != "USER"), "{:?}", found.environment);
         let passwd = found.files.iter().find(|file| file.path.as_bytes() == b"/etc/passwd").unwrap();
         assert!(String::from_utf8_lossy(&passwd.contents).contains("\nsandbox:x:1000:1000:"));
+    }
+
+    #[test]
+    fn an_image_of_root_is_roots_where_that_is_wanted() {
+        let env = vec!["HOME=/nowhere".to_owned()];
+        let found = tree_for(RunConfig { env, ..RunConfig::default() }, Role::ImageUser(Insistence::Must));
+        assert_eq!(found.user, User::ROOT);
+        let variables: Vec<String> = found.environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!(variables, ["LANG=C.UTF-8", "USER=root", "HOME=/root"]);
+        assert!(found.files.iter().all(|file| file.path.as_bytes() != b"/etc/passwd"), "it lacks nobody");
     }
 
     #[test]

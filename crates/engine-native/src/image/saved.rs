@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use images::ImageConfig;
 use images::unpack::Owners;
-use sandbox::{Error, Result};
+use sandbox::{Error, Result, Role};
 
 use super::host::host_tree;
 use super::layers::{Found, Layers};
@@ -27,7 +27,7 @@ pub fn own_layers(config: &ImageConfig) -> usize {
     found.unwrap_or(0).min(config.rootfs.diff_ids.len())
 }
 
-pub fn tree(image: &images::Image, state: &Path, owners: Option<ImageIds>) -> Result<RootTree> {
+pub fn tree(image: &images::Image, state: &Path, owners: Option<ImageIds>, role: Role) -> Result<RootTree> {
     let filled = match Owners::for_caller() {
         Owners::Kept | Owners::Mapped | Owners::Known => 0,
         Owners::Noted if owners.is_some() => 0,
@@ -39,7 +39,7 @@ pub fn tree(image: &images::Image, state: &Path, owners: Option<ImageIds>) -> Re
     let is_host = image.config.config.labels.get(BASE_LABEL).is_some_and(|base| base == HOST_BASE);
     let mut tree = match is_host {
         true => RootTree { lowers, ..host_tree(&state.join("host"))? },
-        false => named::described(lowers, &image.config.config)?,
+        false => named::described(lowers, &image.config.config, role)?,
     };
     let layers = Layers::open(&directories(image)).map_err(unreadable)?;
     tree.top = layers.top_directories().map_err(unreadable)?;

@@ -6,12 +6,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sandbox::user::UserTables;
-use sandbox::{Error, Result};
+use sandbox::user::{UserIds, UserTables};
+use sandbox::{Error, Result, Role};
 
 use super::layers::Layers;
 use super::users::{self, User};
-use super::{RootTree, SEARCH_PATH, environment, etc};
+use super::{RootTree, SEARCH_PATH, environment, etc, named};
 
 /// Where every sandbox has something of its own.
 const DIRECTORIES: [&str; 5] = ["dev", "etc", "proc", "sys", "tmp"];
@@ -20,7 +20,7 @@ const DIRECTORIES: [&str; 5] = ["dev", "etc", "proc", "sys", "tmp"];
 pub const ALWAYS: [&str; 3] = ["/etc/hostname", "/etc/hosts", "/etc/resolv.conf"];
 
 /// The tree in `path`. The state directory may not lie in it: a sandbox would see every other one.
-pub fn directory_tree(path: &Path, state: &Path) -> Result<RootTree> {
+pub fn directory_tree(path: &Path, state: &Path, role: Role) -> Result<RootTree> {
     let unusable = |error: std::io::Error| {
         let cause = std::io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         Error::not_found("the image's directory cannot be opened").with_cause(cause)
@@ -39,7 +39,13 @@ pub fn directory_tree(path: &Path, state: &Path) -> Result<RootTree> {
         }
     }
     let tables = users::tables(&layers).map_err(unusable)?;
-    over(lowers, &layers, &tables, User::SANDBOX)
+    // It names nobody, which is root.
+    let user = users::runs_as(UserIds { id: 0, group: 0 }, role);
+    let mut tree = over(lowers, &layers, &tables, user)?;
+    if user == User::ROOT {
+        tree.environment.extend(named::belongings(&layers, &tables, user));
+    }
+    Ok(tree)
 }
 
 pub fn not_a_directory(name: &str) -> Error {
@@ -88,7 +94,7 @@ pub fn over(lowers: Vec<PathBuf>, layers: &Layers, tables: &UserTables, user: Us
 }
 
 /// The tree of an archive, unpacked to `store` unless it has been before.
-pub fn archive_tree(path: &Path, state: &Path, store: &Path) -> Result<RootTree> {
+pub fn archive_tree(path: &Path, state: &Path, store: &Path, role: Role) -> Result<RootTree> {
     let store = images::Store::open(store).map_err(super::image_error)?;
     let lower = images::archive::unpacked(&store, path, &images::Limits::default()).map_err(|error| match error {
         images::Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
@@ -96,7 +102,7 @@ pub fn archive_tree(path: &Path, state: &Path, store: &Path) -> Result<RootTree>
         }
         other => super::image_error(other),
     })?;
-    directory_tree(&lower, state)
+    directory_tree(&lower, state, role)
 }
 
 #[cfg(test)]
@@ -122,7 +128,7 @@ mod tests {
         fs::write(root.join("etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
         fs::write(root.join("etc/hosts"), "its own").unwrap();
         symlink("/etc/shadow", root.join("etc/group")).unwrap();
-        let tree = resolve(&Image::Directory(root.clone()), None, &state, None).unwrap();
+        let tree = resolve(&Image::Directory(root.clone()), None, &state, None, Role::Guest).unwrap();
         assert_eq!(tree.lowers, [root.canonicalize().unwrap()]);
         assert_eq!(
             names(&tree),
@@ -139,7 +145,7 @@ mod tests {
             let (root, state) = (place.path().join("root"), place.path().join("state"));
             fs::create_dir_all(&root).unwrap();
             symlink("/tmp", root.join(name)).unwrap();
-            let error = resolve(&Image::Directory(root), None, &state, None).unwrap_err();
+            let error = resolve(&Image::Directory(root), None, &state, None, Role::Guest).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput);
             assert!(error.message().contains(name), "{error}");
         }
@@ -151,10 +157,11 @@ mod tests {
         let state = place.path().join("below/state");
         fs::create_dir_all(&state).unwrap();
         for path in [Path::new("/"), place.path(), &state] {
-            let error = resolve(&Image::Directory(path.to_owned()), None, &state, None).unwrap_err();
+            let error = resolve(&Image::Directory(path.to_owned()), None, &state, None, Role::Guest).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidInput, "{}", path.display());
         }
-        let missing = resolve(&Image::Directory(place.path().join("missing")), None, &state, None).unwrap_err();
+        let missing =
+            resolve(&Image::Directory(place.path().join("missing")), None, &state, None, Role::Guest).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
         assert!(!missing.message().contains("missing"), "the path is for the log");
     }
@@ -168,16 +175,17 @@ mod tests {
         let archive = place.path().join("root.tar");
         let made = std::process::Command::new("tar").arg("-cf").arg(&archive).arg("-C").arg(&root).arg(".").status();
         assert!(made.unwrap().success());
-        let tree = resolve(&Image::Archive(archive.clone()), None, &state, None).unwrap();
+        let tree = resolve(&Image::Archive(archive.clone()), None, &state, None, Role::Guest).unwrap();
         assert_eq!(fs::read_to_string(tree.lowers[0].join("bin/tool")).unwrap(), "x");
         assert_eq!(tree.top, ["bin"]);
-        assert_eq!(resolve(&Image::Archive(archive.clone()), None, &state, None).unwrap(), tree);
+        assert_eq!(resolve(&Image::Archive(archive.clone()), None, &state, None, Role::Guest).unwrap(), tree);
         assert_eq!(names(&tree).len(), 7);
 
         fs::write(&archive, "not an archive, but long enough to look like one").unwrap();
-        let error = resolve(&Image::Archive(archive), None, &state, None).unwrap_err();
+        let error = resolve(&Image::Archive(archive), None, &state, None, Role::Guest).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error:?}");
-        let missing = resolve(&Image::Archive(place.path().join("missing.tar")), None, &state, None).unwrap_err();
+        let missing =
+            resolve(&Image::Archive(place.path().join("missing.tar")), None, &state, None, Role::Guest).unwrap_err();
         assert_eq!(missing.kind(), ErrorKind::NotFound);
     }
 }

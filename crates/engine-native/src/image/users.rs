@@ -2,6 +2,7 @@
 
 use std::io;
 
+use sandbox::Role;
 use sandbox::user::{UserIds, UserTables};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ pub struct User {
 impl User {
     /// The user of sandboxes whose image has no word about it.
     pub const SANDBOX: Self = Self { id: USER_ID, group: USER_ID };
+    /// Root of a sandbox.
+    pub const ROOT: Self = Self { id: 0, group: 0 };
 }
 
 impl Default for User {
@@ -57,10 +60,14 @@ pub fn completed(tables: &UserTables, User { id, group }: User, shell: &str) -> 
     }
 }
 
-/// Programs run as whom the image names, but never as root: its root is the one of process 1. Nor as somebody whose number
-/// no sandbox has.
-pub fn runs_as(UserIds { id, group }: UserIds) -> User {
-    if id == 0 || id >= IDS || group >= IDS { User::SANDBOX } else { User { id, group } }
+/// Programs run as whom the image names, but as root only where that is wanted: a guest's root is the one of process 1. Nor as
+/// somebody whose number no sandbox has.
+pub fn runs_as(UserIds { id, group }: UserIds, role: Role) -> User {
+    match role {
+        _ if id >= IDS || group >= IDS => User::SANDBOX,
+        Role::Guest | Role::Builder if id == 0 => User::SANDBOX,
+        Role::Guest | Role::ImageUser(_) | Role::Builder => User { id, group },
+    }
 }
 
 fn joined(table: &str, line: &str) -> String {
@@ -70,6 +77,8 @@ fn joined(table: &str, line: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use sandbox::Insistence;
+
     use super::*;
 
     fn tables() -> UserTables {
@@ -80,11 +89,16 @@ mod tests {
     }
 
     #[test]
-    fn programs_never_run_as_root_or_as_nobody_known() {
-        assert_eq!(runs_as(UserIds { id: 33, group: 0 }), User { id: 33, group: 0 });
-        for (id, group) in [(0, 0), (0, 33), (IDS, 0), (1000, u32::MAX)] {
-            assert_eq!(runs_as(UserIds { id, group }), User::SANDBOX);
+    fn programs_run_as_root_where_that_is_wanted_and_never_as_nobody_known() {
+        let image_user = Role::ImageUser(Insistence::Must);
+        for role in [Role::Guest, image_user] {
+            assert_eq!(runs_as(UserIds { id: 33, group: 0 }, role), User { id: 33, group: 0 });
+            for (id, group) in [(IDS, 0), (1000, u32::MAX), (0, u32::MAX)] {
+                assert_eq!(runs_as(UserIds { id, group }, role), User::SANDBOX);
+            }
         }
+        assert_eq!(runs_as(UserIds { id: 0, group: 33 }, Role::Guest), User::SANDBOX);
+        assert_eq!(runs_as(UserIds { id: 0, group: 33 }, image_user), User { id: 0, group: 33 });
     }
 
     #[test]

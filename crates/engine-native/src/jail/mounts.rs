@@ -18,7 +18,7 @@ use rustix::mount::{
 
 use super::{Jail, StepError, skeleton};
 use crate::image::Fill;
-use crate::plan::{Directory, DirectoryOwner, Identity, Mount, Plan, Root, SKELETON, Scratch};
+use crate::plan::{Directory, DirectoryOwner, Mount, Plan, Root, SKELETON, Scratch};
 use crate::syscall::{self, MountAttributes};
 
 /// Covered by the writable layer while the tree is being built; any directory that every host has will do.
@@ -168,8 +168,8 @@ impl Jail {
         for source in sources {
             let name = source.to_string();
             rustix::fs::mkdirat(scratch, &name, Mode::from_raw_mode(0o755))?;
-            match (self.plan.identity, *source) {
-                (Identity::Images, SKELETON) => skeleton::copy(&self.take(SKELETON)?, scratch, &name)?,
+            match (self.plan.copies_skeleton, *source) {
+                (true, SKELETON) => skeleton::copy(&self.take(SKELETON)?, scratch, &name)?,
                 _ => attach(&self.take_read_only(*source)?, scratch, &name)?,
             }
             lowers.push(format!("{STAGE}/{name}"));

@@ -18,7 +18,7 @@ const INTERFACE: ABI = ABI::V6;
 /// What process 1 needs to start programs as the sandbox's user and to end them.
 const INIT: [CapabilitySet; 3] = [CapabilitySet::SETUID, CapabilitySet::SETGID, CapabilitySet::KILL];
 
-/// What programs of a builder keep, over the ids of the sandbox alone:
+/// What programs of the sandbox's root keep, over the ids of the sandbox alone:
 ///
 /// - `CHOWN`: packages give their files to users of their own.
 /// - `DAC_OVERRIDE`: root of an image expects to read and change what belongs to those users.
@@ -29,7 +29,7 @@ const INIT: [CapabilitySet; 3] = [CapabilitySet::SETUID, CapabilitySet::SETGID, 
 ///
 /// Nothing that reaches beyond files and processes: no `SETFCAP` (a right that a file carries would be carried out with the
 /// image), no `MKNOD`, `SYS_CHROOT`, `SETPCAP`, `SYS_*` or `NET_*`.
-const BUILDER: [CapabilitySet; 7] = [
+const ROOT: [CapabilitySet; 7] = [
     CapabilitySet::CHOWN,
     CapabilitySet::DAC_OVERRIDE,
     CapabilitySet::FOWNER,
@@ -47,7 +47,7 @@ const MOST_CAPABILITIES: u32 = 63;
 pub(super) fn keep_few(rights: Rights) -> Result<(), StepError> {
     let few: &[CapabilitySet] = match rights {
         Rights::Nothing => &INIT,
-        Rights::Installing => &BUILDER,
+        Rights::Root | Rights::Installing => &ROOT,
     };
     let kept = few.iter().fold(CapabilitySet::empty(), |all, one| all | *one);
     let held = rustix::thread::capabilities(None)?;

@@ -302,7 +302,7 @@ fn shift_owners(plan: &Plan, pid: i32, trees: &[OwnedFd]) -> io::Result<()> {
     for tree in shifted {
         match syscall::map_owners(tree.as_fd(), namespace.as_fd()) {
             // Under Docker it is not for us to do, and some file systems cannot. The owners are strangers inside then.
-            // A builder could not change them, and has to know.
+            // Root could not change them, and has to know.
             Err(error)
                 if plan.rights == Rights::Nothing
                     && matches!(error.raw_os_error(), Some(libc::EPERM | libc::EINVAL | libc::EOPNOTSUPP)) => {}

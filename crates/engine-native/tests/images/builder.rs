@@ -29,10 +29,11 @@ tests!(
 );
 
 /// CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID.
-const RIGHTS: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7;
+pub const RIGHTS: u64 = 1 | 1 << 1 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7;
 
-fn tools() -> Vec<u8> {
-    Layer::new().programs(&["chgrp", "chmod", "chown", "cp", "mkdir", "mknod", "mv", "sleep"]).finish()
+pub fn tools() -> Vec<u8> {
+    let programs = ["chgrp", "chmod", "chown", "cp", "mkdir", "mkfifo", "mknod", "mv", "sleep", "tail", "touch"];
+    Layer::new().programs(&programs).finish()
 }
 
 pub fn image(place: &Place) {
@@ -189,7 +190,7 @@ async fn a_guest_is_nobody_else(place: Place) {
     sandbox.destroy().await;
 }
 
-async fn unpack(sandbox: &Sandbox, path: &str, archive: Vec<u8>) -> Result<()> {
+pub async fn unpack(sandbox: &Sandbox, path: &str, archive: Vec<u8>) -> Result<()> {
     let mut stream = sandbox.engine.files(&sandbox.id).unpack(&path.parse()?).await?;
     stream.write_all(&archive).await.expect("a stream that is read");
     stream.shutdown().await.expect("a stream that is read");
@@ -263,17 +264,7 @@ async fn a_package_is_installed(place: Place) {
     if !engine_native::can_build() || !programs.iter().all(|name| std::path::Path::new("/bin").join(name).exists()) {
         return;
     }
-    let empty = "#!/bin/sh\nexit 0\n";
-    let base = Layer::new()
-        .programs(&programs)
-        .file("usr/sbin/ldconfig", 0o755, empty)
-        .file("usr/sbin/start-stop-daemon", 0o755, empty)
-        .file("var/lib/dpkg/status", 0o644, "")
-        .directory("var/lib/dpkg/info", 0o755)
-        .directory("var/lib/dpkg/updates", 0o755)
-        .directory("var/lib/dpkg/triggers", 0o755)
-        .directory("tmp", 0o1777);
-    place.image("packaged", vec![system(), tools(), base.finish()], Default::default());
+    packaged(&place, &programs);
     let sandbox = try_builder(&place, "packaged", |_| {}).await.expect("a builder");
     unpack(&sandbox, "/pkg", package()).await.unwrap();
     let installed = sandbox.says("dpkg-deb --build /pkg /pkg.deb && dpkg --force-all -i /pkg.deb 2>&1").await;
@@ -283,7 +274,22 @@ async fn a_package_is_installed(place: Place) {
     sandbox.destroy().await;
 }
 
-fn package() -> Vec<u8> {
+/// An image in which these programs of the host install packages.
+pub fn packaged(place: &Place, programs: &[&str]) {
+    let empty = "#!/bin/sh\nexit 0\n";
+    let base = Layer::new()
+        .programs(programs)
+        .file("usr/sbin/ldconfig", 0o755, empty)
+        .file("usr/sbin/start-stop-daemon", 0o755, empty)
+        .file("var/lib/dpkg/status", 0o644, "")
+        .directory("var/lib/dpkg/info", 0o755)
+        .directory("var/lib/dpkg/updates", 0o755)
+        .directory("var/lib/dpkg/triggers", 0o755)
+        .directory("tmp", 0o1777);
+    place.image("packaged", vec![system(), tools(), base.finish()], Default::default());
+}
+
+pub fn package() -> Vec<u8> {
     let control =
         "Package: tool\nVersion: 1\nArchitecture: all\nMaintainer: nobody <nobody@example.org>\nDescription: x\n";
     let script = "#!/bin/sh\nset -e\nid -u >/opt/tool/ran\nchown 33:34 /opt/tool/data\nchmod 2750 /opt/tool/data\n";

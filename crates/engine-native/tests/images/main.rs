@@ -10,6 +10,7 @@ mod killed;
 mod layer;
 mod life;
 mod place;
+mod root;
 mod runs;
 mod saved;
 mod trees;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         runs::tests(),
         life::tests(),
         builder::tests(),
+        root::tests(),
         apart::tests(),
         kept::tests(),
         saved::tests(),

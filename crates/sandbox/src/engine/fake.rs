@@ -22,8 +22,9 @@ use crate::id::{Owner, SandboxId};
 use crate::image::{Image, ImageProgram};
 use crate::isolation::{IsolationReport, Layer, LayerReport, LayerState};
 use crate::path::GuestPath;
-use crate::spec::{Persistence, Role, SandboxSpec};
+use crate::spec::{Persistence, SandboxSpec};
 use crate::tree::{Powers, SavedName, TreeName};
+use crate::user::UserIds;
 
 mod archive;
 mod difference;
@@ -233,9 +234,8 @@ impl FakeEngine {
         // The tree is in memory, so it cannot hold more than that; an engine may enforce less than it was asked to.
         spec.limits.disk = spec.limits.disk.min(spec.limits.memory);
         let mut tree = Tree::new(root, spec.limits.disk.bytes(), image.size());
-        match spec.role {
-            Role::Guest => tree.furnish(&made.work_directory),
-            Role::Builder => {}
+        if spec.role.is_guest() {
+            tree.furnish(&made.work_directory);
         }
         for attachment in &spec.attachments {
             let kept = self.shared.kept.lock().unwrap();
@@ -375,6 +375,7 @@ impl Engine for FakeEngine {
             tier: "none",
             layers: Layer::ALL.iter().map(report).collect(),
             limits: sandbox.spec.limits,
+            user: UserIds { id: sandbox.user(), group: sandbox.user() },
         })
     }
 

@@ -21,25 +21,25 @@ struct Shelf<K, S> {
 #[derive(Debug)]
 pub struct Spares<K, S> {
     size: usize,
-    /// The kind asked for last is at the back.
-    shelves: Mutex<VecDeque<Shelf<K, S>>>,
+    /// The kind asked for last is at the back. `None` once nothing is kept any more.
+    shelves: Mutex<Option<VecDeque<Shelf<K, S>>>>,
 }
 
 impl<K: Clone + PartialEq, S> Spares<K, S> {
     /// At most `size` of each kind.
     #[must_use]
     pub fn new(size: usize) -> Self {
-        Self { size, shelves: Mutex::new(VecDeque::new()) }
+        Self { size, shelves: Mutex::new(Some(VecDeque::new())) }
     }
 
-    fn shelves(&self) -> MutexGuard<'_, VecDeque<Shelf<K, S>>> {
+    fn shelves(&self) -> MutexGuard<'_, Option<VecDeque<Shelf<K, S>>>> {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One that is ready. One that has died while it waited is passed over.
     pub fn take(&self, kind: &K, has_ended: impl Fn(&S) -> bool) -> Option<S> {
         let mut shelves = self.shelves();
-        let shelf = shelves.iter_mut().find(|shelf| shelf.kind == *kind)?;
+        let shelf = shelves.iter_mut().flatten().find(|shelf| shelf.kind == *kind)?;
         while let Some(spare) = shelf.ready.pop() {
             if !has_ended(&spare) {
                 return Some(spare);
@@ -55,6 +55,7 @@ impl<K: Clone + PartialEq, S> Spares<K, S> {
             return (false, Vec::new());
         }
         let mut shelves = self.shelves();
+        let Some(shelves) = &mut *shelves else { return (false, Vec::new()) };
         let known = shelves.iter().position(|shelf| shelf.kind == *kind);
         let mut shelf = known.and_then(|index| shelves.remove(index)).unwrap_or_else(|| Shelf {
             kind: kind.clone(),
@@ -71,7 +72,7 @@ impl<K: Clone + PartialEq, S> Spares<K, S> {
     /// Keep one that was made; `Ok(true)` when another is wanted, and back when none is wanted any more.
     pub fn put(&self, kind: &K, spare: S) -> Result<bool, S> {
         let mut shelves = self.shelves();
-        let Some(shelf) = shelves.iter_mut().find(|shelf| shelf.kind == *kind) else { return Err(spare) };
+        let Some(shelf) = shelves.iter_mut().flatten().find(|shelf| shelf.kind == *kind) else { return Err(spare) };
         shelf.ready.push(spare);
         shelf.filling = shelf.ready.len() < self.size;
         Ok(shelf.filling)
@@ -79,9 +80,14 @@ impl<K: Clone + PartialEq, S> Spares<K, S> {
 
     /// No more can be made for now.
     pub fn give_up(&self, kind: &K) {
-        if let Some(shelf) = self.shelves().iter_mut().find(|shelf| shelf.kind == *kind) {
+        if let Some(shelf) = self.shelves().iter_mut().flatten().find(|shelf| shelf.kind == *kind) {
             shelf.filling = false;
         }
+    }
+
+    /// Keep none any more, not even those that are being made now. All that are ready come back, to be ended.
+    pub fn close(&self) -> Vec<S> {
+        self.shelves().take().into_iter().flatten().flat_map(|shelf| shelf.ready).collect()
     }
 }
 
@@ -128,6 +134,18 @@ mod tests {
         assert_eq!(spares.wants(&'e'), (true, vec![u32::from('b')]));
         assert_eq!(spares.put(&'b', 7), Err(7), "nobody keeps it any more");
         assert_eq!(spares.take(&'a', LIVES), Some(u32::from('a')));
+    }
+
+    #[test]
+    fn once_closed_it_keeps_and_wants_nothing() {
+        let spares = Spares::new(2);
+        spares.wants(&'a');
+        assert_eq!(spares.put(&'a', 1), Ok(true));
+        assert_eq!(spares.close(), [1]);
+        assert_eq!(spares.put(&'a', 2), Err(2), "one that was being made meanwhile");
+        assert_eq!(spares.wants(&'a'), (false, vec![]));
+        assert_eq!(spares.take(&'a', LIVES), None);
+        assert_eq!(spares.close(), [0; 0]);
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod life;
 mod links;
 mod network;
 mod remembered;
+mod roots;
 mod saves;
 mod subject;
 mod tars;
@@ -63,6 +64,21 @@ pub enum Needs {
     ///
     /// [`Role::Builder`]: crate::Role::Builder
     Builder,
+    /// Guests whose programs are root of their sandbox ([`Role::ImageUser`]), which not everybody can make either.
+    ///
+    /// [`Role::ImageUser`]: crate::Role::ImageUser
+    Root,
+    /// The same, with real processes and signals.
+    RootOfProcesses,
+    /// The same, with a root that may change files of the image, and all powers.
+    RootOfTree,
+}
+
+impl Needs {
+    /// Whether programs have to be root of their sandbox.
+    pub fn root(self) -> bool {
+        matches!(self, Self::Root | Self::RootOfProcesses | Self::RootOfTree)
+    }
 }
 
 type CaseFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -90,14 +106,19 @@ impl Case {
     pub fn lacks(&self, powers: &Powers) -> Option<&'static str> {
         let Powers { snapshots, checkpoints, trees } = powers;
         let needed: &[(bool, &'static str)] = match self.needs {
-            Needs::Nothing | Needs::Kernel | Needs::Terminal | Needs::Network => &[],
+            Needs::Nothing
+            | Needs::Kernel
+            | Needs::Terminal
+            | Needs::Network
+            | Needs::Root
+            | Needs::RootOfProcesses => &[],
             Needs::Snapshots => &[(snapshots.is_some(), "the engine cannot save and branch sandboxes")],
             Needs::Checkpoints => &[(checkpoints.is_some(), "the engine has no checkpoints")],
             Needs::Trees => &[
                 (snapshots.is_some(), "the engine cannot save and branch sandboxes"),
                 (trees.is_some(), "the engine keeps no trees"),
             ],
-            Needs::TreesAndCheckpoints | Needs::Builder => &[
+            Needs::TreesAndCheckpoints | Needs::Builder | Needs::RootOfTree => &[
                 (snapshots.is_some(), "the engine cannot save and branch sandboxes"),
                 (checkpoints.is_some(), "the engine has no checkpoints"),
                 (trees.is_some(), "the engine keeps no trees"),
@@ -129,6 +150,9 @@ pub fn cases() -> Vec<Case> {
         trees::cases(),
         remembered::cases(),
         builders::cases(),
+        roots::cases(),
+        roots::kernel_cases(),
+        roots::tree_cases(),
     ];
     groups.into_iter().flatten().collect()
 }
@@ -157,7 +181,10 @@ impl Able {
 /// The cases of one file, under the name of its group.
 macro_rules! suite {
     ($group:literal, $needs:ident: $($name:ident),+ $(,)?) => {
-        pub(super) fn cases() -> Vec<$crate::engine::testsuite::Case> {
+        $crate::engine::testsuite::suite! { cases, $group, $needs: $($name),+ }
+    };
+    ($cases:ident, $group:literal, $needs:ident: $($name:ident),+ $(,)?) => {
+        pub(super) fn $cases() -> Vec<$crate::engine::testsuite::Case> {
             vec![$($crate::engine::testsuite::Case {
                 name: concat!($group, "::", stringify!($name)),
                 needs: $crate::engine::testsuite::Needs::$needs,
@@ -171,7 +198,10 @@ use suite;
 /// The same for cases that use powers.
 macro_rules! suite_of_powers {
     ($group:literal, $needs:ident: $($name:ident),+ $(,)?) => {
-        pub(super) fn cases() -> Vec<$crate::engine::testsuite::Case> {
+        $crate::engine::testsuite::suite_of_powers! { cases, $group, $needs: $($name),+ }
+    };
+    ($cases:ident, $group:literal, $needs:ident: $($name:ident),+ $(,)?) => {
+        pub(super) fn $cases() -> Vec<$crate::engine::testsuite::Case> {
             vec![$($crate::engine::testsuite::Case {
                 name: concat!($group, "::", stringify!($name)),
                 needs: $crate::engine::testsuite::Needs::$needs,

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::core::Core;
 use super::history::Log;
-use super::ledger::{Reading, RecordState};
+use super::ledger::{Reading, RecordLock, RecordState};
 use crate::engine::EngineSandbox;
 use crate::error::Result;
 use crate::id::{Owner, SandboxId};
@@ -93,13 +93,23 @@ impl Core {
             sandbox.id == id && sandbox.owner == *owner && sandbox.persistence == Persistence::Persistent
         };
         let Some(sandbox) = listed.iter().find(is_wanted) else { return found };
-        self.adopt_unwritten(sandbox).await?;
+        // A sweep may be about to adopt it, here or elsewhere. It is not missing meanwhile.
+        let lock = self.ledger.lock(&id).await?;
+        self.adopt_locked(sandbox, lock).await?;
         self.find(owner, id_or_name)
     }
 
-    /// The engine has a persistent sandbox that nobody wrote down: its record was lost or is in quarantine.
+    /// The engine has a persistent sandbox that nobody wrote down: its record was lost or is in quarantine. Somebody who
+    /// has its lock is at work on it.
     async fn adopt_unwritten(&self, sandbox: &EngineSandbox) -> Result<()> {
-        let Some(lock) = self.ledger.try_lock(&sandbox.id)? else { return Ok(()) };
+        match self.ledger.try_lock(&sandbox.id)? {
+            Some(lock) => self.adopt_locked(sandbox, lock).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn adopt_locked(&self, sandbox: &EngineSandbox, lock: RecordLock) -> Result<()> {
+        // One that was written meanwhile is found by whoever looks again.
         if !matches!(self.ledger.read(&sandbox.id)?, Reading::Nothing) {
             return Ok(());
         }

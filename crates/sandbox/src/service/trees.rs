@@ -17,7 +17,7 @@ use super::registry::Use;
 use crate::error::{Error, Result};
 use crate::event::{EventKind, TreeWork};
 use crate::id::{Owner, SandboxId, SandboxName};
-use crate::spec::{Lifetime, Persistence, Role};
+use crate::spec::{Lifetime, Persistence};
 use crate::tree::{Changes, Checkpoint, Checkpoints, SavedImage, SavedName, Snapshots};
 
 /// For how long the engine is told to keep a persistent sandbox whose tree is worked on, beyond its idle time.
@@ -81,9 +81,8 @@ impl Core {
         let snapshots = self.snapshots()?;
         hold.keep_alive(LONGEST).await?;
         let (mut spec, lifetime) = self.registry.spec(owner, id)?;
-        match spec.role {
-            Role::Guest => {}
-            Role::Builder => return Err(Error::unsupported("a sandbox that builds an image cannot be branched")),
+        if !spec.role.is_guest() {
+            return Err(Error::unsupported("a sandbox that builds an image cannot be branched"));
         }
         // They were opened for one purpose of ours, which the branch does not have.
         spec.private_hosts.clear();

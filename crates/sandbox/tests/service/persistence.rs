@@ -267,6 +267,24 @@ async fn garbage_is_put_aside_and_its_sandbox_adopted() {
     }
 }
 
+/// It was told not to be there while a sweep had its lock.
+#[tokio::test]
+async fn one_whose_record_is_garbage_is_found_while_somebody_is_at_work_on_it() {
+    let world = World::new();
+    let (server, command) = (world.process().await, world.process().await);
+    let made = create(&server, persistent("lab")).await;
+    let ledger = world.state.path().join("ledger");
+    fs::write(ledger.join(format!("{}.json", made.id)), "{").unwrap();
+    let at_work = fs::File::options().write(true).open(ledger.join(format!("{}.lock", made.id))).unwrap();
+    at_work.lock().unwrap();
+    let id = made.id.clone();
+    let finding = tokio::spawn(async move { command.find(&owner(), id.as_str()).await });
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!finding.is_finished(), "whoever has the lock has not said what becomes of it");
+    drop(at_work);
+    assert_eq!(finding.await.unwrap().unwrap().id, made.id);
+}
+
 #[tokio::test]
 async fn the_record_of_a_later_version_is_left_alone() {
     let world = World::new();

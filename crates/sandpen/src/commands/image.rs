@@ -224,7 +224,7 @@ fn work<T: Send + 'static>(
             (Err(error), None) => Err(image_error(error)),
         }
     });
-    bar.end();
+    drop(bar);
     done
 }
 

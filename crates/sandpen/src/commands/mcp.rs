@@ -81,6 +81,8 @@ impl OlderFlags {
     fn write_to(&self, written: &mut Written) {
         if self.is_sse() {
             written.push(Key::Listen, self.port.unwrap_or(OLDER_PORT).to_string());
+            // As it did, and on this machine only.
+            written.push(Key::NoAuth, "true");
         }
     }
 
@@ -140,8 +142,8 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let stdio = Stdio::take()?;
     wiring::block_on(async {
         let outlet = Outlet::new(&config)?;
-        let audit = Audit::start(&outlet.events);
-        let (server, adapter) = Server::start(&config, &outlet, Callers::Local).await?;
+        let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref())?;
+        let (server, adapter) = Server::start(&config, &outlet, Callers::Local, audit.recorder()).await?;
         let served = stdio::serve(adapter, stdio).await;
         match served {
             // The launcher sees our end and clears everything away.

@@ -5,24 +5,29 @@ use std::sync::Arc;
 
 use axum::Router;
 use clap::Args;
-use sandbox::{Owner, Result, Signal};
+use sandbox::{Error, Result, Signal};
 use serde::Serialize;
 use tokio::time::timeout;
 use tools::{ProfileName, Selection};
 
-use crate::audit::Audit;
+use crate::audit::{Audit, Recorder};
+use crate::auth::keyring::Keyring;
+use crate::auth::token::TokenFile;
+use crate::auth::{self, Authentication};
 use crate::cli::examples;
-use crate::config::code_runner::BaseUrl;
+use crate::config::code_runner::{BaseUrl, FileSecret};
 use crate::config::flags::{HttpFlags, ServingFlags};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::http::access::{Access, AllowedHost};
 use crate::http::body::Bodies;
 use crate::http::drain::{Drain, GRACE};
+use crate::http::tls::Tls;
 use crate::http::{self, Entrance, bearer, listener};
 use crate::mcp;
 use crate::mcp::adapter::{Adapter, Callers};
 use crate::mcp::http::Alias;
+use crate::mcp::rights::Rights;
 use crate::mcp::setup::Server;
 use crate::mcp::sse::Inbox;
 use crate::mcp::stdio::Ending;
@@ -32,15 +37,16 @@ use crate::signals::{Heard, Signals};
 use crate::wiring::Outlet;
 use crate::{log, outcome, wiring};
 
-/// Serve MCP clients over HTTP, on this machine
+/// Serve MCP clients over HTTP
 ///
-/// The address is /mcp, for clients since 2025, and /sse for older ones. Nobody is asked who they are, so only this
-/// machine can be served; --profile code-runner with its token can serve others. Web pages are refused unless
+/// The address is /mcp, for clients since 2025, and /sse for older ones. Callers show a token, which `sandpen token create`
+/// makes; with --no-auth everybody on this machine gets in, and no other machine. Web pages are refused unless
 /// --allowed-origins names them. The first Ctrl-C or SIGTERM finishes what goes on, within 10 s; the second ends at once.
 #[derive(Args, Debug)]
 #[command(after_help = examples(&[
-    ("sandpen serve", "at http://127.0.0.1:8228/mcp"),
-    ("claude mcp add --transport http sandpen http://127.0.0.1:8228/mcp", "connect Claude Code to it"),
+    ("sandpen token create --name laptop", "make a token, which is shown once"),
+    ("sandpen serve", "at http://127.0.0.1:8228/mcp, for whoever has one"),
+    ("sandpen serve --no-auth", "the same for everybody on this machine"),
     ("sandpen serve --listen 127.0.0.1:0 --json", "at a free port, which the first line of output names"),
 ]))]
 pub struct Arguments {
@@ -69,24 +75,31 @@ pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
 }
 
 /// Until somebody ends it; `inbox` is that of /sse.
-pub fn serve(mut config: Config, inbox: Inbox) -> Result<Exit> {
+pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
+    if config.server.profile == Some(ProfileName::CodeRunner) {
+        config.code_runner.check()?;
+    }
     log::start(config.server.log);
     outcome::name_passed_through(&config.sandbox);
     wiring::block_on(async {
         let mut signals = Signals::listen()?;
+        let authentication = authentication(&config)?;
+        let tls = config.http.tls()?.map(Tls::load).transpose()?.map(Arc::new);
         // Before the engine: an address that is taken must not cost one.
         let listener = http::bind(config.http.listen, entrance(&config)).await?;
         let address = listener.local_addr().unwrap_or(config.http.listen);
-        config.code_runner.base.get_or_insert_with(|| BaseUrl::of(address, ""));
+        let scheme = config.http.scheme();
         if config.server.profile == Some(ProfileName::CodeRunner) {
             Store::new(&config.code_runner, config.state_dir()?).prepare()?;
         }
         let outlet = Outlet::new(&config)?;
         outlet.gateway.protect(address);
-        let audit = Audit::start(&outlet.events);
-        let (mut server, adapter) = Server::start(&config, &outlet, Callers::OfRequest).await?;
+        let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref())?;
+        let (mut server, adapter) = Server::start(&config, &outlet, Callers::OfRequest, audit.recorder()).await?;
         let drain = Drain::default();
-        let endpoints = Endpoints { config: &config, bodies: Bodies::new(config.http.max_body), drain: &drain };
+        let bodies = Bodies::new(config.http.max_body);
+        let endpoints =
+            Endpoints { config: &config, authentication, recorder: audit.recorder(), bodies, drain: &drain };
         let mut protocol = endpoints.of(&config, adapter.clone(), inbox);
         let mut links = downloads(&config)?;
         // One that was chosen is all that there is, under its own address too.
@@ -102,7 +115,7 @@ pub fn serve(mut config: Config, inbox: Inbox) -> Result<Exit> {
             None => {
                 for &profile in ProfileName::ALL {
                     let mut config = config.as_profile(profile)?;
-                    config.code_runner.base = Some(BaseUrl::of(address, base(profile)));
+                    config.code_runner.base = Some(BaseUrl::of(scheme, address, base(profile)));
                     let endpoint = endpoints.of(&config, server.speak_as(&config)?, Inbox::below(base(profile)));
                     protocol = protocol.nest(base(profile), endpoint);
                     if profile == ProfileName::CodeRunner {
@@ -113,11 +126,11 @@ pub fn serve(mut config: Config, inbox: Inbox) -> Result<Exit> {
         }
         let named = config.code_runner.base.as_ref().and_then(BaseUrl::host);
         let hosts: Vec<AllowedHost> = config.http.allowed_hosts.iter().chain(named).cloned().collect();
-        let access = Access::new(address, entrance(&config), &hosts, &config.http.allowed_origins);
-        let routes = http::routes(protocol, links, access, Owner::local(), &drain);
+        let access = Access::new(scheme, address, entrance(&config), &hosts, &config.http.allowed_origins);
+        let routes = http::routes(protocol, links, access, &drain);
         announce(&config, address);
         remark(&config);
-        let ((), ending) = tokio::join!(listener::serve(listener, routes, &drain), end(&mut signals, &drain));
+        let ((), ending) = tokio::join!(listener::serve(listener, tls, routes, &drain), end(&mut signals, &drain));
         match ending {
             // The launcher sees our end and clears everything away.
             Ending::Forced(signal) => Ok(Exit::signal(signal)),
@@ -133,6 +146,8 @@ pub fn serve(mut config: Config, inbox: Inbox) -> Result<Exit> {
 /// The addresses of all who speak here.
 struct Endpoints<'a> {
     config: &'a Config,
+    authentication: Authentication,
+    recorder: Recorder,
     bodies: Bodies,
     drain: &'a Drain,
 }
@@ -140,31 +155,48 @@ struct Endpoints<'a> {
 impl Endpoints<'_> {
     /// Those of one of them, which speaks as `config` says; `inbox` says below what they are put.
     fn of(&self, config: &Config, adapter: Adapter, inbox: Inbox) -> Router {
+        let rights = Rights::of(&adapter);
         let sessions = mcp::sessions(adapter);
-        let bodies = || self.bodies.clone();
+        let (bodies, drain) = (|| self.bodies.clone(), self.drain);
         let mut protocol = match config.server.profile {
-            Some(ProfileName::CodeRunner) => mcp::plain::routes(sessions.clone(), bodies(), self.drain),
-            Some(ProfileName::Cloudflare) => mcp::http::routes(Alias::Sse, sessions.clone(), bodies(), self.drain),
+            Some(ProfileName::CodeRunner) => mcp::plain::routes(sessions.clone(), rights.clone(), bodies(), drain),
+            Some(ProfileName::Cloudflare) => {
+                mcp::http::routes(Alias::Sse, sessions.clone(), rights.clone(), bodies(), drain)
+            }
             Some(ProfileName::SandboxServer | ProfileName::Automata | ProfileName::Philschmid) | None => {
-                mcp::http::routes(Alias::None, sessions.clone(), bodies(), self.drain)
+                mcp::http::routes(Alias::None, sessions.clone(), rights.clone(), bodies(), drain)
             }
         };
         if self.config.http.legacy_sse {
-            protocol = protocol.merge(mcp::sse::routes(inbox, sessions, bodies(), self.drain));
+            protocol = protocol.merge(mcp::sse::routes(inbox, sessions, rights, bodies(), drain));
         }
         match &config.code_runner.token {
             Some(token) => bearer::guard(protocol, token.clone()),
-            None => protocol,
+            None => auth::guard(protocol, self.authentication.clone(), self.recorder.clone()),
         }
     }
 }
 
-/// Who gets in. A token is asked for by one of the older servers alone, and lets other machines in where there is no other.
-fn entrance(config: &Config) -> Entrance {
-    match (config.server.profile, &config.code_runner.token) {
-        (Some(ProfileName::CodeRunner), Some(_)) => Entrance::Token,
-        (Some(_) | None, _) => Entrance::Open,
+/// How callers are known.
+fn authentication(config: &Config) -> Result<Authentication> {
+    if config.http.no_auth {
+        return Ok(Authentication::Nobody);
     }
+    let keyring = Keyring::open(TokenFile::of_state_directory(config.state_dir()?))?;
+    if keyring.is_empty() && !has_older_token(config) {
+        return Err(Error::invalid_input("this server asks its callers for a token, and there is none that it knows")
+            .with_hint("make one with `sandpen token create`, or let everybody on this machine in with --no-auth"));
+    }
+    Ok(Authentication::Tokens(Arc::new(keyring)))
+}
+
+fn entrance(config: &Config) -> Entrance {
+    if config.http.no_auth && !has_older_token(config) { Entrance::Open } else { Entrance::Token }
+}
+
+/// Whether all that is served asks for the token that an older server asked for.
+fn has_older_token(config: &Config) -> bool {
+    config.server.profile == Some(ProfileName::CodeRunner) && config.code_runner.token.is_some()
 }
 
 /// The files that one of the older servers gives out addresses of.
@@ -178,13 +210,16 @@ fn downloads(config: &Config) -> Result<Router> {
 
 /// What an operator of an older server may not expect.
 fn remark(config: &Config) {
-    if config.server.profile != Some(ProfileName::CodeRunner) || config.json {
+    if config.server.profile != Some(ProfileName::CodeRunner) {
         return;
     }
-    if config.code_runner.token.is_none() {
-        output::note("without MCP_API_TOKEN everybody on this machine gets in, and nobody else", None);
+    if config.code_runner.secret.as_ref().is_some_and(FileSecret::is_weak) {
+        tracing::warn!(
+            "FILE_SECRET has fewer than 32 characters: whoever guesses it has the address of every file, and nothing else \
+             guards files"
+        );
     }
-    if config.code_runner.has_host_path {
+    if !config.json && config.code_runner.has_host_path {
         output::note("SANDBOX_HOST_PATH is not needed any more: files are copied, and nothing is mounted", None);
     }
 }
@@ -222,13 +257,22 @@ async fn ending(signals: &mut Signals) -> Signal {
 }
 
 fn announce(config: &Config, address: SocketAddr) {
-    let url = format!("http://{address}/mcp");
-    let sse_url = config.http.legacy_sse.then(|| format!("http://{address}/sse"));
+    let scheme = config.http.scheme();
+    let url = format!("{scheme}://{address}/mcp");
+    let sse_url = config.http.legacy_sse.then(|| format!("{scheme}://{address}/sse"));
     match Audience::new(config.json) {
         Audience::Program => output::object(&Listening { url, sse_url }),
         Audience::Person => {
-            let hint = format!("connect a client, for example: claude mcp add --transport http sandpen {url}");
+            let header = match entrance(config) {
+                Entrance::Open => "",
+                Entrance::Token => " --header 'Authorization: Bearer TOKEN'",
+            };
+            let hint = format!("connect a client, for example: claude mcp add --transport http sandpen {url}{header}");
             output::note(&format!("listening on {url}"), Some(&hint));
+            if !address.ip().is_loopback() && config.http.tls_cert.is_none() {
+                let hint = "name certificates with --tls-cert and --tls-key, or put a proxy with TLS in front";
+                output::note("tokens and what is run pass the network in the clear", Some(hint));
+            }
         }
     }
 }

@@ -20,6 +20,9 @@ const HOST_PATH: &str = "SANDBOX_HOST_PATH";
 const SECRET: &str = "FILE_SECRET";
 const BASE: &str = "PUBLIC_BASE_URL";
 
+/// What a secret should have at least, as the older server advised.
+const SECRET_BYTES: usize = 32;
+
 /// Where it listened when nobody said.
 const USUAL_ADDRESS: &str = ":8080";
 
@@ -44,6 +47,25 @@ impl CodeRunnerConfig {
             base: text(BASE)?.map(|text| BaseUrl::parse(&text)).transpose()?,
             has_host_path: lookup(HOST_PATH).is_some(),
         })
+    }
+
+    /// Whether all is there that the older server did not start without. Each of them forgotten would do harm later: files
+    /// and links would be others than before, or lead nowhere.
+    pub fn check(&self) -> Result<()> {
+        let known = [
+            (TOKEN, self.token.is_some()),
+            (ROOT, self.root.is_some()),
+            (SECRET, self.secret.is_some()),
+            (BASE, self.base.is_some()),
+        ];
+        let missing: Vec<&str> = known.iter().filter(|(_, is_set)| !is_set).map(|(name, _)| *name).collect();
+        let told = match missing.as_slice() {
+            [] => return Ok(()),
+            [one] => format!("{one} is not set"),
+            [first @ .., last] => format!("{} and {last} are not set", first.join(", ")),
+        };
+        Err(Error::invalid_input(format!("{told}, and the older server did not start without"))
+            .with_hint("set all four as it had them; without any, /profiles/code-runner/mcp of a plain `sandpen serve` has its tools"))
     }
 
     /// What guards it also where the rest of its variables are not read.
@@ -81,6 +103,11 @@ impl FileSecret {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+
+    /// Addresses of files are as hard to guess as this is, and nothing else guards them.
+    pub fn is_weak(&self) -> bool {
+        self.0.len() < SECRET_BYTES
+    }
 }
 
 impl fmt::Debug for FileSecret {
@@ -112,13 +139,13 @@ impl BaseUrl {
     }
 
     /// Where a server is that listens here, `path` below its root.
-    pub fn of(address: SocketAddr, path: &str) -> Self {
+    pub fn of(scheme: &str, address: SocketAddr, path: &str) -> Self {
         let host = match address.ip() {
             // Nobody else can be told an address that is all of them.
             ip if ip.is_unspecified() => IpAddr::from(Ipv4Addr::LOCALHOST),
             ip => ip,
         };
-        Self { text: format!("http://{}{path}", SocketAddr::new(host, address.port())), host: None }
+        Self { text: format!("{scheme}://{}{path}", SocketAddr::new(host, address.port())), host: None }
     }
 
     pub fn as_str(&self) -> &str {
@@ -160,6 +187,29 @@ mod tests {
     }
 
     #[test]
+    fn it_does_not_start_without_what_it_needs() {
+        let all =
+            [("MCP_API_TOKEN", "t"), ("SANDBOX_ROOT", "/srv"), ("FILE_SECRET", "s"), ("PUBLIC_BASE_URL", "http://x")];
+        let check = |variables: &[(&str, &str)]| CodeRunnerConfig::read(with(variables)).unwrap().check();
+        check(&all).unwrap();
+        for (index, (name, _)) in all.iter().enumerate() {
+            let others: Vec<_> = all.iter().copied().filter(|(other, _)| other != name).collect();
+            let error = check(&others).unwrap_err();
+            assert!(error.message().starts_with(&format!("{name} is not set")), "{error}");
+            let told = check(&all[index..index + 1]).unwrap_err().message().to_owned();
+            assert!(!told.contains(name) && told.contains(" are not set"), "{told}");
+        }
+        let told = check(&[]).unwrap_err().message().to_owned();
+        assert!(told.starts_with("MCP_API_TOKEN, SANDBOX_ROOT, FILE_SECRET and PUBLIC_BASE_URL are not set"), "{told}");
+    }
+
+    #[test]
+    fn a_short_secret_is_weak() {
+        assert!(FileSecret::new("x".repeat(31)).is_weak());
+        assert!(!FileSecret::new("x".repeat(32)).is_weak());
+    }
+
+    #[test]
     fn addresses_of_files_begin_without_a_slash_at_the_end() {
         let parse = |text: &str| BaseUrl::parse(text).map(|base| base.as_str().to_owned());
         assert_eq!(parse("https://x.example/").unwrap(), "https://x.example");
@@ -167,7 +217,7 @@ mod tests {
         for text in ["", "x.example", "ftp://x.example", "https://", "https://x.example/?a", "/files"] {
             assert!(parse(text).is_err(), "{text:?}");
         }
-        let of = |address: &str| BaseUrl::of(address.parse().unwrap(), "/p").as_str().to_owned();
+        let of = |address: &str| BaseUrl::of("http", address.parse().unwrap(), "/p").as_str().to_owned();
         assert_eq!(of("0.0.0.0:80"), "http://127.0.0.1:80/p");
         assert_eq!(of("[::1]:80"), "http://[::1]:80/p");
     }

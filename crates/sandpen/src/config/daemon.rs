@@ -3,8 +3,6 @@
 use sandbox::{Error, Image, ImageName, Result};
 use tools::ImagePattern;
 
-use super::ContainerUser;
-
 /// What Docker and Podman are asked for, and where they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonConfig {
@@ -16,7 +14,6 @@ pub struct DaemonConfig {
     pub image: ImageName,
     /// Images from registries that may bring languages along.
     pub runner_images: Vec<ImagePattern>,
-    pub user: ContainerUser,
     /// One of the runtimes that the daemon knows.
     pub runtime: Option<String>,
 }
@@ -28,7 +25,6 @@ impl Default for DaemonConfig {
             context: None,
             image: "docker.io/library/python:3.13-slim".parse().expect("this is the name of an image"),
             runner_images: Vec::new(),
-            user: ContainerUser::Sandbox,
             runtime: None,
         }
     }

@@ -9,7 +9,7 @@ use tools::ProfileName;
 
 use super::key::Key;
 use super::written::{Origin, Written};
-use super::{Color, EngineChoice, LogLevel};
+use super::{Color, ContainerUser, EngineChoice, LogLevel};
 
 mod code;
 mod daemon;
@@ -65,6 +65,16 @@ pub struct GlobalFlags {
     #[arg(long, global = true, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     runners: Option<String>,
 
+    /// Whom programs are, on every engine: the sandbox's own user, or the image's, which is root of the sandbox where it names none [default: sandbox]
+    #[arg(
+        long,
+        global = true,
+        value_name = "USER",
+        hide_short_help = true,
+        value_parser = PossibleValuesParser::new(ContainerUser::NAMES)
+    )]
+    container_user: Option<String>,
+
     #[command(flatten)]
     daemon: DaemonFlags,
 }
@@ -77,6 +87,7 @@ impl GlobalFlags {
         push(&mut written, Key::Color, &self.color);
         push(&mut written, Key::AllowMissing, &self.allow_missing);
         push(&mut written, Key::Runners, &self.runners);
+        push(&mut written, Key::ContainerUser, &self.container_user);
         self.daemon.write_to(&mut written);
         if self.json {
             written.push(Key::Json, "true");
@@ -268,6 +279,10 @@ pub struct ServerFlags {
     /// How much to write to standard error: off, error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL", value_parser = PossibleValuesParser::new(LogLevel::NAMES), hide_possible_values = true)]
     log: Option<String>,
+
+    /// Write each call, run, file and connection to this file, a line of JSON each, chained by digests
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    audit_log: Option<String>,
 }
 
 impl ServerFlags {
@@ -288,6 +303,7 @@ impl ServerFlags {
         push(written, Key::OwnerDisk, &self.owner_disk);
         push(written, Key::OwnerSavedImages, &self.owner_saved_images);
         push(written, Key::Log, &self.log);
+        push(written, Key::AuditLog, &self.audit_log);
         if self.read_only {
             written.push(Key::ReadOnly, "true");
         }
@@ -339,9 +355,21 @@ impl ServingFlags {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "HTTP")]
 pub struct HttpFlags {
-    /// Where to listen: on this machine only, but with a token; port 0 takes a free one [default: 127.0.0.1:8228]
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:8228]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+
+    /// Ask nobody for a token; everybody on this machine gets in, and nobody else
+    #[arg(long)]
+    no_auth: bool,
+
+    /// Speak HTTPS, with the certificates in this file, in PEM; renewed ones are taken without a restart
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    tls_cert: Option<String>,
+
+    /// The key of the first of these certificates
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    tls_key: Option<String>,
 
     /// Answer to these host names too, for a proxy in front
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
@@ -363,6 +391,11 @@ pub struct HttpFlags {
 impl HttpFlags {
     pub fn write_to(&self, written: &mut Written) {
         push(written, Key::Listen, &self.listen);
+        if self.no_auth {
+            written.push(Key::NoAuth, "true");
+        }
+        push(written, Key::TlsCert, &self.tls_cert);
+        push(written, Key::TlsKey, &self.tls_key);
         push(written, Key::AllowedHosts, &self.allowed_hosts);
         push(written, Key::AllowedOrigins, &self.allowed_origins);
         push(written, Key::MaxBody, &self.max_body);

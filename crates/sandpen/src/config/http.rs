@@ -1,10 +1,12 @@
 //! Settings of the HTTP server.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use sandbox::{ByteSize, Error, Result};
 
 use crate::http::access::{AllowedHost, AllowedOrigin};
+use crate::http::tls::TlsFiles;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpConfig {
@@ -15,6 +17,31 @@ pub struct HttpConfig {
     pub allowed_origins: Vec<AllowedOrigin>,
     pub max_body: ByteSize,
     pub legacy_sse: bool,
+    /// Whoever reaches the server may use it.
+    pub no_auth: bool,
+    /// Where the certificates of the server are, and their key.
+    pub tls_cert: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+}
+
+impl HttpConfig {
+    /// What connections are encrypted by.
+    pub fn tls(&self) -> Result<Option<TlsFiles>> {
+        match (&self.tls_cert, &self.tls_key) {
+            (None, None) => Ok(None),
+            (Some(certificates), Some(key)) => {
+                Ok(Some(TlsFiles { certificates: certificates.clone(), key: key.clone() }))
+            }
+            (Some(_), None) => Err(Error::invalid_input("there are certificates, and no key for them")
+                .with_hint("name the file of the key with --tls-key")),
+            (None, Some(_)) => Err(Error::invalid_input("there is a key, and no certificates for it")
+                .with_hint("name the file of the certificates with --tls-cert")),
+        }
+    }
+
+    pub fn scheme(&self) -> &'static str {
+        if self.tls_cert.is_some() { "https" } else { "http" }
+    }
 }
 
 impl Default for HttpConfig {
@@ -26,6 +53,9 @@ impl Default for HttpConfig {
             // A file of some 20 MiB in base64.
             max_body: ByteSize::mebibytes(32),
             legacy_sse: true,
+            no_auth: false,
+            tls_cert: None,
+            tls_key: None,
         }
     }
 }

@@ -93,7 +93,11 @@ keys! {
     OwnerDisk, "owner_disk", One;
     OwnerSavedImages, "owner_saved_images", One;
     Log, "log", One;
+    AuditLog, "audit_log", One;
     Listen, "listen", One;
+    NoAuth, "no_auth", One;
+    TlsCert, "tls_cert", One;
+    TlsKey, "tls_key", One;
     AllowedHosts, "allowed_hosts", List;
     AllowedOrigins, "allowed_origins", List;
     MaxBody, "max_body", One;

@@ -12,13 +12,17 @@ use super::key::Key;
 use super::sandboxes::SandboxConfig;
 use super::written::{Origin, Written};
 
+/// Programs were whom the image names, which is root for most.
+const USER: (Key, &str) = (Key::ContainerUser, "image");
+
 /// What it asks for. Where it asks for more than the operator lets clients have, it gets that.
 pub fn wishes(profile: ProfileName) -> Written {
     let wishes: &[(Key, &str)] = match profile {
         ProfileName::Cloudflare => {
-            &[(Key::Network, "internet"), (Key::Timeout, "30m"), (Key::Memory, "2G"), (Key::Processes, "512")]
+            &[USER, (Key::Network, "internet"), (Key::Timeout, "30m"), (Key::Memory, "2G"), (Key::Processes, "512")]
         }
         ProfileName::SandboxServer => &[
+            USER,
             (Key::Network, "internet"),
             (Key::Timeout, "30m"),
             (Key::Idle, "24h"),
@@ -27,6 +31,7 @@ pub fn wishes(profile: ProfileName) -> Written {
         ],
         ProfileName::CodeRunner => &[(Key::Cpus, "0.5"), (Key::Memory, "256M"), (Key::Timeout, "30s")],
         ProfileName::Automata => &[
+            USER,
             (Key::Image, "python:3.12-slim-bookworm"),
             (Key::Network, "internet"),
             (Key::Timeout, "30m"),
@@ -35,7 +40,7 @@ pub fn wishes(profile: ProfileName) -> Written {
             (Key::Processes, "512"),
         ],
         ProfileName::Philschmid => {
-            &[(Key::Network, "internet"), (Key::Timeout, "30s"), (Key::Memory, "2G"), (Key::Processes, "512")]
+            &[USER, (Key::Network, "internet"), (Key::Timeout, "30s"), (Key::Memory, "2G"), (Key::Processes, "512")]
         }
     };
     written(profile, wishes)

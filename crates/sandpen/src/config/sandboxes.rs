@@ -4,8 +4,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use sandbox::{Environment, Error, Image, Lifetime, Limits, Network, Owner, Quota, Result, SandboxSpec, SecretName};
+use sandbox::{
+    Environment, Error, Image, Insistence, Lifetime, Limits, Network, Owner, Quota, Result, Role, SandboxSpec,
+    SecretName,
+};
 
+use super::ContainerUser;
 use crate::attach::Screen;
 
 /// What a new sandbox and a program in it get unless a command says otherwise.
@@ -15,6 +19,9 @@ pub struct SandboxConfig {
     pub limits: Limits,
     pub lifetime: Lifetime,
     pub network: Network,
+    pub(super) user: ContainerUser,
+    /// What becomes of it where it cannot be.
+    pub(super) insistence: Insistence,
     /// Those that it may use with their hosts.
     pub secrets: BTreeSet<SecretName>,
     /// `None` leaves it to the command: short for code, long for a person at a terminal.
@@ -32,6 +39,8 @@ impl Default for SandboxConfig {
             limits: Limits::default(),
             lifetime: Lifetime::default(),
             network: Network::None,
+            user: ContainerUser::Sandbox,
+            insistence: Insistence::Must,
             secrets: BTreeSet::new(),
             timeout: None,
             environment: Environment::default(),
@@ -42,6 +51,14 @@ impl Default for SandboxConfig {
 }
 
 impl SandboxConfig {
+    /// Whom programs are in it.
+    pub fn role(&self) -> Role {
+        match self.user {
+            ContainerUser::Sandbox => Role::Guest,
+            ContainerUser::Image => Role::ImageUser(self.insistence),
+        }
+    }
+
     pub fn timeout(&self, screen: Screen) -> Duration {
         self.timeout.unwrap_or(match screen {
             Screen::Streams => Duration::from_secs(30),
@@ -109,6 +126,7 @@ impl SandboxConfig {
             limits: self.limits,
             network: self.network.clone(),
             secrets: self.secrets.clone(),
+            role: self.role(),
             ..SandboxSpec::new(owner.clone())
         }
     }

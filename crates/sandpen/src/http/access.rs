@@ -69,10 +69,16 @@ pub enum Refusal {
 impl Access {
     /// Pages served from the address itself are allowed, whatever port other pages of this machine have: those may show
     /// what sandboxed code made.
-    pub fn new(listening: SocketAddr, entrance: Entrance, hosts: &[AllowedHost], origins: &[AllowedOrigin]) -> Self {
+    pub fn new(
+        scheme: &str,
+        listening: SocketAddr,
+        entrance: Entrance,
+        hosts: &[AllowedHost],
+        origins: &[AllowedOrigin],
+    ) -> Self {
         let loopback = ["localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
         let own = loopback.map(|name| AllowedOrigin {
-            scheme: "http".to_owned(),
+            scheme: scheme.to_owned(),
             name,
             port: AllowedPort::This(listening.port()),
         });

@@ -7,7 +7,7 @@ fn access() -> Access {
 fn access_by(entrance: Entrance) -> Access {
     let hosts = ["sandpen.example.com", "other.example.com:8443"].map(|host| host.parse().unwrap());
     let origins = ["https://app.example.com", "http://tools.example.com:*"].map(|origin| origin.parse().unwrap());
-    Access::new("127.0.0.1:8228".parse().unwrap(), entrance, &hosts, &origins)
+    Access::new("http", "127.0.0.1:8228".parse().unwrap(), entrance, &hosts, &origins)
 }
 
 fn admit(headers: &[(&str, &str)]) -> std::result::Result<Caller, Refusal> {

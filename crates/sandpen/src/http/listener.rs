@@ -1,21 +1,27 @@
 //! Connections: how many, how long, and how they end.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::drain::Drain;
 use super::patience::Patient;
+use super::tls::Tls;
 
-/// For a request's head, and for a connection that is kept open between two.
+/// For a request's head, for the agreement on encryption before the first, and for a connection that is kept open between two.
 const HEAD: Duration = Duration::from_secs(10);
 
 /// For a client that takes nothing of its answer.
@@ -25,11 +31,15 @@ const HEAD_BYTES: usize = 32 << 10;
 const HEADERS: usize = 64;
 const CONNECTIONS: usize = 1024;
 
+/// Who is at the other end of a connection: among the extensions of each of its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
 /// Between the end of the last stream and that of the connections.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Serve until the drain has begun and what goes on is finished, or the drain is over.
-pub async fn serve(listener: TcpListener, routes: Router, drain: &Drain) {
+/// Serve until the drain has begun and what goes on is finished, or the drain is over. Without `tls` nothing is encrypted.
+pub async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, routes: Router, drain: &Drain) {
     let places = Arc::new(Semaphore::new(connections()));
     let mut open = JoinSet::new();
     loop {
@@ -38,10 +48,10 @@ pub async fn serve(listener: TcpListener, routes: Router, drain: &Drain) {
             () = drain.begun() => break,
             place = places.clone().acquire_owned() => place.expect("nobody closes this"),
         };
-        let stream = tokio::select! {
+        let (stream, peer) = tokio::select! {
             () = drain.begun() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(accepted) => accepted,
                 Err(error) => {
                     // One that was given up before it was taken says nothing; a lack of descriptors passes.
                     tracing::debug!(%error, "a connection could not be taken");
@@ -50,10 +60,16 @@ pub async fn serve(listener: TcpListener, routes: Router, drain: &Drain) {
                 }
             },
         };
-        let (routes, drain) = (routes.clone(), drain.clone());
+        let (tls, routes, drain) = (tls.clone(), routes.clone(), drain.clone());
         open.spawn(async move {
             let _place = place;
-            connection(stream, routes, &drain).await;
+            let _ = stream.set_nodelay(true);
+            let Some(tls) = tls else { return connection(stream, Peer(peer), routes, &drain).await };
+            match timeout(HEAD, tls.acceptor().accept(stream)).await {
+                Ok(Ok(stream)) => connection(stream, Peer(peer), routes, &drain).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a connection was not encrypted as it must be"),
+                Err(_) => tracing::debug!("a connection took too long to be encrypted"),
+            }
         });
         while open.try_join_next().is_some() {}
     }
@@ -67,15 +83,21 @@ pub async fn serve(listener: TcpListener, routes: Router, drain: &Drain) {
     open.shutdown().await;
 }
 
-async fn connection(stream: TcpStream, routes: Router, drain: &Drain) {
-    let _ = stream.set_nodelay(true);
+async fn connection<S>(stream: S, peer: Peer, routes: Router, drain: &Drain)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        TowerToHyperService::new(routes.clone()).call(request)
+    });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD)
         .max_headers(HEADERS)
         .max_header_size(HEAD_BYTES)
         .max_buf_size(2 * HEAD_BYTES)
-        .serve_connection(TokioIo::new(Patient::new(stream, STALLED)), TowerToHyperService::new(routes));
+        .serve_connection(TokioIo::new(Patient::new(stream, STALLED)), service);
     tokio::pin!(connection);
     let ended: Result<(), hyper::Error> = tokio::select! {
         ended = &mut connection => ended,

@@ -10,11 +10,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 #[derive(Debug)]
-pub struct Patient<S = TcpStream> {
+pub struct Patient<S> {
     stream: S,
     patience: Duration,
     /// Runs while a write waits.

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::sync::Arc;
+use std::time::Instant;
 
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CancelTaskParams, CompleteRequestParams, CompleteResult,
@@ -30,6 +31,9 @@ use super::progress::Reporter;
 use super::requests;
 use super::subscriptions::{self, Subscriptions};
 use super::tasks::{Tasks, Working};
+use crate::audit::{CallOutcome, Deed, Recorder};
+use crate::auth::Principal;
+use crate::auth::scope::Scope;
 use crate::http::drain::Drain;
 
 /// A handle; copies are cheap and mean the same session of the same server.
@@ -57,6 +61,7 @@ pub struct Parts {
     pub images: Option<Arc<dyn ImageSource>>,
     pub exporter: Option<Arc<dyn Exporter>>,
     pub callers: Callers,
+    pub recorder: Recorder,
 }
 
 /// How the one who asks is known.
@@ -64,7 +69,7 @@ pub struct Parts {
 pub enum Callers {
     /// The person who started this process: stdio.
     Local,
-    /// Whoever the HTTP layer found out: an `Owner` among the extensions of the HTTP request.
+    /// Whoever the HTTP layer found out: a `Principal` among the extensions of the HTTP request.
     OfRequest,
 }
 
@@ -92,20 +97,37 @@ impl Adapter {
         &self.shared.parts
     }
 
-    fn owner(&self, context: &RequestContext<RoleServer>) -> Result<Owner, ErrorData> {
-        match self.parts().callers {
-            Callers::Local => Ok(Owner::local()),
-            Callers::OfRequest => of_request::<Owner>(context)
+    /// Who asks, if they may ask for what needs this.
+    fn principal(&self, context: &RequestContext<RoleServer>, needed: Scope) -> Result<Principal, ErrorData> {
+        let principal = match self.parts().callers {
+            Callers::Local => Principal::local(),
+            Callers::OfRequest => of_request::<Principal>(context)
                 .cloned()
-                .ok_or_else(|| protocol_error(&Error::internal("the caller of a request is not known"))),
+                .ok_or_else(|| protocol_error(&Error::internal("the caller of a request is not known")))?,
+        };
+        if principal.scopes.allow(needed) {
+            return Ok(principal);
+        }
+        Err(protocol_error(&Error::denied(format!("the token is not good for this: it lacks the scope {needed}"))))
+    }
+
+    fn owner(&self, context: &RequestContext<RoleServer>, needed: Scope) -> Result<Owner, ErrorData> {
+        self.principal(context, needed).map(|principal| principal.owner)
+    }
+
+    /// What a caller of this tool must be allowed to do.
+    pub fn needs(&self, tool: &str) -> Scope {
+        match self.parts().catalog.find(tool) {
+            Some(tool) if tool.hints.read_only => Scope::Read,
+            Some(_) | None => Scope::Run,
         }
     }
 
-    fn call(&self, context: &RequestContext<RoleServer>) -> Result<Call, ErrorData> {
+    fn call(&self, context: &RequestContext<RoleServer>, needed: Scope) -> Result<Call, ErrorData> {
         let Parts { service, policy, host_files, images, exporter, .. } = self.parts();
         Ok(Call {
             service: service.clone(),
-            owner: self.owner(context)?,
+            owner: self.owner(context, needed)?,
             policy: policy.clone(),
             host_files: host_files.clone(),
             images: images.clone(),
@@ -171,6 +193,36 @@ impl Adapter {
             Ok(answer::result(output, era))
         });
         self.shared.tasks.answer(&owner, working, context, Reporter::finish(reporter)).await
+    }
+
+    async fn answer_call(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CallToolResponse, ErrorData> {
+        let era = Era::of(&context);
+        let Some(tool) = self.parts().catalog.find(&request.name) else {
+            return self.unknown(&request.name, era);
+        };
+        let reporter = Reporter::start(&context);
+        let needed = self.needs(&request.name);
+        let call = Call { progress: Reporter::progress(reporter.as_ref()), ..self.call(&context, needed)? };
+        let knows_tasks = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
+        let mut response =
+            if era == Era::Modern && knows_tasks && tool.toolset == Toolset::Run && self.profile().is_none() {
+                self.call_as_task(request, call, reporter, &context).await?
+            } else {
+                let arguments = request.arguments.unwrap_or_default();
+                let output = guarded(async { tool.call(call, arguments).await.map_err(rejected) }).await;
+                Reporter::finish(reporter).await;
+                answer::result(output?, era).into()
+            };
+        match &mut response {
+            CallToolResponse::Complete(result) => result.meta = Labels::passing(era, self.implementation()).meta,
+            CallToolResponse::Task(task) => task.meta = Labels::passing(era, self.implementation()).meta,
+            _ => {}
+        }
+        Ok(response)
     }
 }
 
@@ -254,28 +306,22 @@ impl ServerHandler for Adapter {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let era = Era::of(&context);
-        let Some(tool) = self.parts().catalog.find(&request.name) else {
-            return self.unknown(&request.name, era);
-        };
-        let reporter = Reporter::start(&context);
-        let call = Call { progress: Reporter::progress(reporter.as_ref()), ..self.call(&context)? };
-        let knows_tasks = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
-        let mut response =
-            if era == Era::Modern && knows_tasks && tool.toolset == Toolset::Run && self.profile().is_none() {
-                self.call_as_task(request, call, reporter, &context).await?
-            } else {
-                let arguments = request.arguments.unwrap_or_default();
-                let output = guarded(async { tool.call(call, arguments).await.map_err(rejected) }).await;
-                Reporter::finish(reporter).await;
-                answer::result(output?, era).into()
+        let started = Instant::now();
+        let owner = self.owner(&context, Scope::Read);
+        let tool = request.name.to_string();
+        let named = request.arguments.as_ref().and_then(|arguments| arguments.get("sandbox_id")?.as_str());
+        let sandbox = named.and_then(|id| id.parse().ok());
+        let answer = self.answer_call(request, context).await;
+        if let Ok(owner) = owner {
+            let outcome = match &answer {
+                Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => CallOutcome::Failed,
+                Ok(CallToolResponse::Task(_)) => CallOutcome::Begun,
+                Ok(_) => CallOutcome::Done,
+                Err(_) => CallOutcome::Refused,
             };
-        match &mut response {
-            CallToolResponse::Complete(result) => result.meta = Labels::passing(era, self.implementation()).meta,
-            CallToolResponse::Task(task) => task.meta = Labels::passing(era, self.implementation()).meta,
-            _ => {}
+            self.parts().recorder.record(Deed::Called { owner, tool, sandbox, outcome, took: started.elapsed() });
         }
-        Ok(response)
+        answer
     }
 
     async fn get_task(
@@ -283,7 +329,7 @@ impl ServerHandler for Adapter {
         request: GetTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<GetTaskResult, ErrorData> {
-        let task = self.shared.tasks.get(&self.owner(&context)?, &request.task_id)?;
+        let task = self.shared.tasks.get(&self.owner(&context, Scope::Read)?, &request.task_id)?;
         let mut result = GetTaskResult::new(task);
         result.meta = Labels::passing(Era::of(&context), self.implementation()).meta;
         Ok(result)
@@ -294,7 +340,7 @@ impl ServerHandler for Adapter {
         request: UpdateTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.shared.tasks.update(&self.owner(&context)?, &request.task_id)
+        self.shared.tasks.update(&self.owner(&context, Scope::Run)?, &request.task_id)
     }
 
     async fn cancel_task(
@@ -302,7 +348,7 @@ impl ServerHandler for Adapter {
         request: CancelTaskParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.shared.tasks.cancel(&self.owner(&context)?, &request.task_id)
+        self.shared.tasks.cancel(&self.owner(&context, Scope::Run)?, &request.task_id)
     }
 
     async fn list_resources(
@@ -311,7 +357,7 @@ impl ServerHandler for Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
         requests::first_page(request.as_ref())?;
-        let call = self.call(&context)?;
+        let call = self.call(&context, Scope::Read)?;
         let listing = async {
             match self.profile() {
                 Some(profile) => Ok(profile.resources()),
@@ -342,7 +388,7 @@ impl ServerHandler for Adapter {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let call = self.call(&context)?;
+        let call = self.call(&context, Scope::Read)?;
         // Closed by nobody; and one that was given up while it waited has nobody to be read for.
         let reading = context.ct.run_until_cancelled(self.shared.reads.acquire()).await;
         let Some(Ok(_reading)) = reading else {
@@ -368,7 +414,7 @@ impl ServerHandler for Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         self.only_ours("resources/subscribe")?;
-        let call = self.call(&context)?;
+        let call = self.call(&context, Scope::Read)?;
         guarded(self.subscriptions.add(&call, request.uri, context.peer)).await
     }
 
@@ -387,7 +433,7 @@ impl ServerHandler for Adapter {
     }
 
     async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
-        let call = self.call(listener.request_context())?;
+        let call = self.call(listener.request_context(), Scope::Read)?;
         let drain = of_request::<Drain>(listener.request_context()).cloned();
         let drained = async {
             match drain {
@@ -443,7 +489,7 @@ impl ServerHandler for Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<CompleteResult, ErrorData> {
         self.only_ours("completion/complete")?;
-        let call = self.call(&context)?;
+        let call = self.call(&context, Scope::Read)?;
         let values =
             guarded(async { requests::complete(&call, request).await.map_err(|error| protocol_error(&error)) }).await?;
         let completion = CompletionInfo::with_all_values(values)

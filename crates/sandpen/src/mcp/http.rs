@@ -6,11 +6,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream, SelectAll};
 use http::header::CONTENT_TYPE;
@@ -28,8 +29,10 @@ use rmcp::transport::streamable_http_server::{
 
 use super::events;
 use super::refusal::{self, refusal};
+use super::rights::Rights;
 use super::sessions::{SessionFailure, Sessions};
 use super::wire::{self, Incoming, Message};
+use crate::auth::{Principal, insufficient_scope};
 use crate::http::answer;
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
@@ -37,7 +40,7 @@ use crate::http::drain::Drain;
 const SESSION_ID: &str = "mcp-session-id";
 
 /// The routes of a server; `handler` makes one for each session and each request that stands by itself.
-pub fn routes<F, H>(alias: Alias, handler: F, bodies: Bodies, drain: &Drain) -> Router
+pub fn routes<F, H>(alias: Alias, handler: F, rights: Rights, bodies: Bodies, drain: &Drain) -> Router
 where
     F: Fn() -> H + Send + Sync + 'static,
     H: ServerHandler,
@@ -50,12 +53,12 @@ where
         .with_cancellation_token(drain.over().clone());
     config.max_request_body_bytes = usize::MAX;
     let service = StreamableHttpService::new(move || Ok(handler()), sessions.clone(), config);
-    let endpoint = Endpoint { service, sessions, bodies, drain: drain.clone() };
+    let endpoint = Endpoint { service, sessions, rights, bodies, drain: drain.clone() };
     let mut router = Router::new().route("/mcp", post(accept::<H>).get(listen::<H>).delete(end::<H>));
     if alias == Alias::Sse {
         router = router.route("/sse", post(accept::<H>));
     }
-    router.with_state(endpoint)
+    router.layer(middleware::from_fn_with_state(endpoint.sessions.clone(), of_their_own)).with_state(endpoint)
 }
 
 /// Where else messages are taken.
@@ -69,6 +72,7 @@ pub enum Alias {
 struct Endpoint<H> {
     service: StreamableHttpService<H, Sessions>,
     sessions: Arc<Sessions>,
+    rights: Rights,
     bodies: Bodies,
     drain: Drain,
 }
@@ -78,13 +82,33 @@ impl<H> Clone for Endpoint<H> {
         Self {
             service: self.service.clone(),
             sessions: self.sessions.clone(),
+            rights: self.rights.clone(),
             bodies: self.bodies.clone(),
             drain: self.drain.clone(),
         }
     }
 }
 
-async fn accept<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, request: Request) -> Response {
+/// A session is its owner's: to everybody else it is not there.
+async fn of_their_own(State(sessions): State<Arc<Sessions>>, request: Request, next: Next) -> Response {
+    let Some(owner) = request.extensions().get::<Principal>().map(|principal| principal.owner.clone()) else {
+        return refusal::internal();
+    };
+    if session_id(request.headers()).is_some_and(|id| sessions.has(id) && !sessions.is_of(id, &owner)) {
+        return refusal::no_session();
+    }
+    let response = next.run(request).await;
+    if let Some(id) = session_id(response.headers()) {
+        sessions.give(id, &owner);
+    }
+    response
+}
+
+async fn accept<H: ServerHandler>(
+    State(endpoint): State<Endpoint<H>>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
     if !is_json(request.headers()) {
         return refusal::wrong_content_type();
     }
@@ -93,6 +117,9 @@ async fn accept<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, request: 
         Ok(body) => body,
         Err(unread) => return refusal::unread(unread),
     };
+    if let Some(lacking) = endpoint.rights.lacking(principal.scopes, &body.bytes) {
+        return insufficient_scope(lacking);
+    }
     if body.bytes.trim_ascii_start().starts_with(b"[") {
         return endpoint.batch(parts, &body.bytes).await;
     }

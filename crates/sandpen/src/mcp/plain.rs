@@ -1,32 +1,40 @@
-//! Streamable HTTP for clients of an older server that spoke JSON by POST and knew nothing else: no session, no stream, no
-//! header that must be there, every request by itself.
+//! Streamable HTTP for clients of an older server that spoke JSON by POST and knew little else: no session, no header that
+//! must be there, every request by itself, and a stream on which nothing is ever said.
 //!
 //! Clients of today get along with it too, because it is one of the ways in which their revisions let a server speak.
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Request, State};
+use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use axum::{Extension, Router};
 use bytes::Bytes;
+use futures_util::stream::{self, StreamExt};
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use http_body_util::Full;
 use rmcp::ServerHandler;
 use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 use super::http::in_our_shape;
-use super::refusal;
+use super::rights::Rights;
+use super::{events, refusal};
+use crate::auth::{Principal, insufficient_scope};
 use crate::http::answer;
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
 
+/// Who listen at once. Each holds a connection, of which there are not many more.
+const LISTENERS: usize = 256;
+
 /// The routes of a server; `handler` makes one for each request.
-pub fn routes<F, H>(handler: F, bodies: Bodies, drain: &Drain) -> Router
+pub fn routes<F, H>(handler: F, rights: Rights, bodies: Bodies, drain: &Drain) -> Router
 where
     F: Fn() -> H + Send + Sync + 'static,
     H: ServerHandler,
@@ -42,26 +50,60 @@ where
     let service = StreamableHttpService::new(move || Ok(handler()), sessions, config);
     // Said here, so that whoever may not ask at all is told that first.
     let other_methods = async || answer::method_not_allowed();
-    Router::new().route("/mcp", post(accept::<H>).fallback(other_methods)).with_state(Endpoint { service, bodies })
+    let listeners = Arc::new(Semaphore::new(LISTENERS));
+    let endpoint = Endpoint { service, rights, bodies, drain: drain.clone(), listeners };
+    let methods = post(accept::<H>).get(listen::<H>).fallback(other_methods);
+    Router::new().route("/mcp", methods).with_state(endpoint)
 }
 
 struct Endpoint<H> {
     service: StreamableHttpService<H, NeverSessionManager>,
+    rights: Rights,
     bodies: Bodies,
+    drain: Drain,
+    listeners: Arc<Semaphore>,
 }
 
 impl<H> Clone for Endpoint<H> {
     fn clone(&self) -> Self {
-        Self { service: self.service.clone(), bodies: self.bodies.clone() }
+        Self {
+            service: self.service.clone(),
+            rights: self.rights.clone(),
+            bodies: self.bodies.clone(),
+            drain: self.drain.clone(),
+            listeners: self.listeners.clone(),
+        }
     }
 }
 
-async fn accept<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, request: Request) -> Response {
+/// One comment, and then nothing that means anything: nobody is told news here. It ends with its client or the server.
+async fn listen<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, method: Method) -> Response {
+    // A route for one is a route for the other too, and there is nothing to tell of a stream but the stream.
+    if method == Method::HEAD {
+        return answer::method_not_allowed();
+    }
+    let Ok(place) = endpoint.listeners.try_acquire_owned() else { return refusal::too_many_sessions() };
+    let silence = stream::once(async move {
+        let _place = place;
+        std::future::pending().await
+    });
+    let events = stream::iter([Event::default().comment("connected")]).chain(silence);
+    events::response(events, endpoint.drain.over().clone())
+}
+
+async fn accept<H: ServerHandler>(
+    State(endpoint): State<Endpoint<H>>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
     let (mut parts, body) = request.into_parts();
     let body = match endpoint.bodies.read(body).await {
         Ok(body) => body,
         Err(unread) => return refusal::unread(unread),
     };
+    if let Some(lacking) = endpoint.rights.lacking(principal.scopes, &body.bytes) {
+        return insufficient_scope(lacking);
+    }
     let message = match understand(&body.bytes) {
         Ok(message) => message,
         Err(refused) => return answer::json(StatusCode::OK, &refused),

@@ -10,6 +10,7 @@ use rmcp::model::{ClientJsonRpcMessage, JsonRpcMessage, ProtocolVersion, ServerJ
 use rmcp::transport::streamable_http_server::SessionManager;
 use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, LocalSessionManagerError};
 use rmcp::transport::streamable_http_server::session::{ServerSseMessage, SessionId};
+use sandbox::Owner;
 
 /// Most clients never say that they are done, so the oldest idle session makes room for a new one.
 const MOST: usize = 1024;
@@ -32,6 +33,8 @@ pub struct Sessions {
 
 #[derive(Debug)]
 struct Known {
+    /// Who began it. Nobody else learns that it is there.
+    owner: Option<Owner>,
     version: Option<ProtocolVersion>,
     used: Instant,
     /// Answers that are being sent.
@@ -64,6 +67,17 @@ impl Sessions {
 
     pub fn has(&self, id: &str) -> bool {
         self.known().contains_key(id)
+    }
+
+    /// A session that has just begun becomes somebody's.
+    pub fn give(&self, id: &str, owner: &Owner) {
+        if let Some(session) = self.known().get_mut(id) {
+            session.owner.get_or_insert_with(|| owner.clone());
+        }
+    }
+
+    pub fn is_of(&self, id: &str, owner: &Owner) -> bool {
+        self.known().get(id).is_some_and(|session| session.owner.as_ref() == Some(owner))
     }
 
     /// The revision that was agreed upon.
@@ -141,7 +155,7 @@ impl SessionManager for Sessions {
     async fn create_session(&self) -> Result<(SessionId, Self::Transport), SessionFailure> {
         self.make_room().await?;
         let (id, transport) = self.library.create_session().await?;
-        self.known().insert(id.clone(), Known { version: None, used: Instant::now(), streams: 0 });
+        self.known().insert(id.clone(), Known { owner: None, version: None, used: Instant::now(), streams: 0 });
         Ok((id, transport))
     }
 

@@ -7,6 +7,7 @@ use sandbox::{Result, SandboxService};
 use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy};
 
 use super::adapter::{Adapter, Callers, Parts};
+use crate::audit::Recorder;
 use crate::config::{Config, EngineChoice};
 use crate::transfer::roots::Roots;
 use crate::wiring::{self, Outlet, Served};
@@ -19,16 +20,23 @@ pub struct Server {
     images: Option<Arc<dyn ImageSource>>,
     places: packages::Images,
     callers: Callers,
+    recorder: Recorder,
     adapters: Vec<Adapter>,
 }
 
 impl Server {
     /// With what speaks as `config` says. Before anything is started that is put together: a tool that is not there must
     /// not cost an engine.
-    pub async fn start(config: &Config, outlet: &Outlet, callers: Callers) -> Result<(Self, Adapter)> {
+    pub async fn start(
+        config: &Config,
+        outlet: &Outlet,
+        callers: Callers,
+        recorder: Recorder,
+    ) -> Result<(Self, Adapter)> {
         let voice = Voice::new(config, outlet)?;
         let Served { service, images, places } = wiring::server_service(config, outlet).await?;
-        let mut server = Self { outlet: outlet.clone(), service, images, places, callers, adapters: Vec::new() };
+        let mut server =
+            Self { outlet: outlet.clone(), service, images, places, callers, recorder, adapters: Vec::new() };
         let adapter = server.add(config, voice)?;
         Ok((server, adapter))
     }
@@ -56,6 +64,7 @@ impl Server {
             images: self.images.clone(),
             exporter,
             callers: self.callers,
+            recorder: self.recorder.clone(),
         });
         self.adapters.push(adapter.clone());
         Ok(adapter)

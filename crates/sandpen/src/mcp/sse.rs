@@ -7,18 +7,19 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, Request, State};
 use axum::response::sse::Event;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use futures_util::stream::{self, StreamExt};
 use http::StatusCode;
 use http::request::Parts;
 use rmcp::ServerHandler;
 use rmcp::model::GetExtensions;
 use rmcp::service::serve_directly_with_ct;
+use sandbox::Owner;
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -29,7 +30,9 @@ use super::events;
 use super::http::is_json;
 use super::outbox::{Outlet, outbox};
 use super::refusal;
+use super::rights::Rights;
 use super::wire::{self, Incoming, Message};
+use crate::auth::{Principal, insufficient_scope};
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
 
@@ -66,12 +69,12 @@ impl Inbox {
 }
 
 /// The routes of a server; `handler` makes one for each session.
-pub fn routes<F, H>(inbox: Inbox, handler: F, bodies: Bodies, drain: &Drain) -> Router
+pub fn routes<F, H>(inbox: Inbox, handler: F, rights: Rights, bodies: Bodies, drain: &Drain) -> Router
 where
     F: Fn() -> H + Clone + Send + Sync + 'static,
     H: ServerHandler,
 {
-    let table = Table { inbox, handler, bodies, drain: drain.clone(), sessions: Arc::default() };
+    let table = Table { inbox, handler, rights, bodies, drain: drain.clone(), sessions: Arc::default() };
     Router::new().route("/sse", get(listen::<F, H>)).route(inbox.path, post(accept::<F>)).with_state(table)
 }
 
@@ -79,6 +82,7 @@ where
 struct Table<F> {
     inbox: Inbox,
     handler: F,
+    rights: Rights,
     bodies: Bodies,
     drain: Drain,
     sessions: Sessions,
@@ -88,12 +92,14 @@ type Sessions = Arc<Mutex<HashMap<String, Session>>>;
 
 #[derive(Clone)]
 struct Session {
+    /// Who began it. Nobody else learns that it is there.
+    owner: Owner,
     inbox: mpsc::Sender<Incoming>,
     /// When the client last said something, if it ever did.
     heard: watch::Sender<Option<Instant>>,
 }
 
-async fn listen<F, H>(State(table): State<Table<F>>) -> Response
+async fn listen<F, H>(State(table): State<Table<F>>, Extension(principal): Extension<Principal>) -> Response
 where
     F: Fn() -> H,
     H: ServerHandler,
@@ -106,7 +112,7 @@ where
         if sessions.len() >= MOST {
             return refusal::too_many_sessions();
         }
-        sessions.insert(id.clone(), Session { inbox, heard });
+        sessions.insert(id.clone(), Session { owner: principal.owner, inbox, heard });
     }
     let Inbox { base, path } = table.inbox;
     let endpoint = Event::default().event("endpoint").data(format!("{base}{path}?sessionId={id}"));
@@ -185,6 +191,7 @@ struct Address {
 
 async fn accept<F>(
     State(table): State<Table<F>>,
+    Extension(principal): Extension<Principal>,
     address: Result<Query<Address>, QueryRejection>,
     request: Request,
 ) -> Response {
@@ -194,7 +201,8 @@ async fn accept<F>(
     let Ok(Query(Address { session_id })) = address else {
         return refusal::invalid_request("the address lacks its sessionId; use the one that the stream begins with");
     };
-    let Some(session) = lock(&table.sessions).get(&session_id).cloned() else {
+    let session = lock(&table.sessions).get(&session_id).cloned();
+    let Some(session) = session.filter(|session| session.owner == principal.owner) else {
         return refusal::no_session();
     };
     let (parts, body) = request.into_parts();
@@ -202,6 +210,9 @@ async fn accept<F>(
         Ok(body) => body,
         Err(unread) => return refusal::unread(unread),
     };
+    if let Some(lacking) = table.rights.lacking(principal.scopes, &body.bytes) {
+        return insufficient_scope(lacking);
+    }
     let mut incoming = wire::read(&body.bytes);
     match &mut incoming {
         Incoming::One(Message::Broken { id, error }) => return refusal::bad_request(id.as_ref(), error),

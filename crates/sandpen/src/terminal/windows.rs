@@ -13,24 +13,28 @@ const VIRTUAL_TERMINAL_INPUT: u32 = 0x0200;
 
 /// Raw until dropped: every key goes to the program, which has a terminal of its own to interpret it.
 #[derive(Debug)]
-pub struct RawTerminal(Before);
+pub struct RawTerminal {
+    _before: Before,
+}
 
 impl RawTerminal {
     /// `None` when stdin is not a console; then there is nothing to set.
     pub fn enter() -> Option<Self> {
         let raw = |before: u32| (before & !(PROCESSED_INPUT | LINE_INPUT | ECHO_INPUT)) | VIRTUAL_TERMINAL_INPUT;
-        Before::change(raw).map(Self)
+        Before::change(raw).map(|before| Self { _before: before })
     }
 }
 
 /// Does not show what is typed, until dropped.
 #[derive(Debug)]
-pub struct SilentTerminal(Before);
+pub struct SilentTerminal {
+    _before: Before,
+}
 
 impl SilentTerminal {
     /// `None` when stdin is not a console.
     pub fn enter() -> Option<Self> {
-        Before::change(|before| before & !ECHO_INPUT).map(Self)
+        Before::change(|before| before & !ECHO_INPUT).map(|before| Self { _before: before })
     }
 }
 

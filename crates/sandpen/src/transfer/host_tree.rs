@@ -26,6 +26,8 @@ const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags
 pub struct HostTree {
     root: OwnedFd,
     path: PathBuf,
+    /// Whose that is which is made here, if not this process's user's.
+    user: Option<u32>,
 }
 
 impl HostTree {
@@ -37,34 +39,45 @@ impl HostTree {
 
     /// A directory that was opened before; `path` is what messages call it.
     pub fn from_descriptor(root: OwnedFd, path: PathBuf) -> Self {
-        Self { root, path }
+        Self { root, path, user: None }
+    }
+
+    /// What is made from now on is this user's and its group's, as far as this process can give things away.
+    #[must_use]
+    pub fn for_user(self, user: u32) -> Self {
+        Self { user: Some(user), ..self }
     }
 
     /// One directory below this one, made if it is missing.
     pub fn below(&self, name: &OsStr) -> Result<Self> {
-        Ok(Self { root: self.directory(&[name])?, path: self.path.join(name) })
+        Ok(Self { root: self.directory(&[name])?, path: self.path.join(name), user: self.user })
     }
 
     pub fn open_existing(path: &Path) -> Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| host_error(path, &errno.into()))?;
-        Ok(Self { root, path: path.to_owned() })
+        Ok(Self { root, path: path.to_owned(), user: None })
     }
 
-    /// One directory below this one, called `shown` in messages, for us alone if it has to be made.
+    /// One directory below this one, called `shown` in messages, for its user alone if it has to be made.
     pub fn below_private(&self, name: &OsStr, shown: &Path) -> Result<Self> {
-        match rustix::fs::mkdirat(&self.root, name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+        let is_new = match rustix::fs::mkdirat(&self.root, name, Mode::RWXU) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
             Err(errno) => return Err(host_error(shown, &errno.into())),
-        }
+        };
         let found = self.existing(name, shown).map_err(|cause| host_error(shown, &cause))?;
-        found.ok_or_else(|| Error::unavailable(format!("{} is not a directory", shown.display())))
+        let found = found.ok_or_else(|| Error::unavailable(format!("{} is not a directory", shown.display())))?;
+        if is_new {
+            self.give(&found.root);
+        }
+        Ok(found)
     }
 
     /// One that is there, called `shown` in messages.
     pub fn existing(&self, name: &OsStr, shown: &Path) -> io::Result<Option<Self>> {
         match resolve(&self.root, Path::new(name), OFlags::RDONLY | DIRECTORY) {
-            Ok(root) => Ok(Some(Self { root, path: shown.to_owned() })),
+            Ok(root) => Ok(Some(Self { root, path: shown.to_owned(), user: self.user })),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
@@ -131,10 +144,11 @@ impl HostTree {
         for name in names {
             let name = name.as_ref();
             path.push(name);
-            match rustix::fs::mkdirat(&current, name, Mode::from_raw_mode(0o755)) {
-                Ok(()) | Err(Errno::EXIST) => {}
+            let is_new = match rustix::fs::mkdirat(&current, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
                 Err(errno) => return Err(host_error(&path, &errno.into())),
-            }
+            };
             current = rustix::fs::openat(&current, name, DIRECTORY, Mode::empty()).map_err(|errno| match errno {
                 Errno::LOOP | Errno::NOTDIR => {
                     Error::invalid_input(format!("{} is in the way, because it is not a directory", path.display()))
@@ -142,18 +156,31 @@ impl HostTree {
                 }
                 errno => host_error(&path, &errno.into()),
             })?;
+            if is_new {
+                self.give(&current);
+            }
         }
         Ok(current)
     }
 
     /// A file that replaces whatever has the name, but not a directory, when it is committed.
     pub fn new_file(&self, above: &[impl AsRef<OsStr>], name: &OsStr) -> Result<NewFile> {
+        self.new_file_with(0o600, above, name)
+    }
+
+    /// The same with the mode that files have which nobody chose one for: this process's mask says what others may do.
+    pub fn new_usual_file(&self, above: &[impl AsRef<OsStr>], name: &OsStr) -> Result<NewFile> {
+        self.new_file_with(0o666, above, name)
+    }
+
+    fn new_file_with(&self, mode: RawMode, above: &[impl AsRef<OsStr>], name: &OsStr) -> Result<NewFile> {
         let directory = self.directory(above)?;
         let path = self.shown(above, name);
         let temporary = format!(".{}.part", SandboxId::random()?);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from_raw_mode(0o600))
+        let file = rustix::fs::openat(&directory, &temporary, flags, Mode::from_raw_mode(mode))
             .map_err(|errno| host_error(&path, &errno.into()))?;
+        self.give(&file);
         Ok(NewFile { directory, temporary: Some(temporary), name: name.to_owned(), file: file.into(), path })
     }
 
@@ -174,6 +201,14 @@ impl HostTree {
             Err(errno) => return Err(failed(errno)),
         }
         rustix::fs::symlinkat(target, &directory, name).map_err(failed)
+    }
+
+    /// Only root can, and what stays ours is as good: nothing here depends on it.
+    fn give(&self, made: &OwnedFd) {
+        let Some(user) = self.user else { return };
+        if let Err(error) = std::os::unix::fs::fchown(made, Some(user), Some(user)) {
+            tracing::debug!(%error, user, "a file stays this process's own");
+        }
     }
 
     fn shown(&self, above: &[impl AsRef<OsStr>], name: &OsStr) -> PathBuf {
@@ -197,9 +232,14 @@ impl NewFile {
     }
 
     /// Permission bits only: a set-id bit that sandboxed code chose has no business on this machine.
-    pub fn commit(mut self, mode: u32) -> Result<()> {
+    pub fn commit(self, mode: u32) -> Result<()> {
+        rustix::fs::fchmod(&self.file, permissions(mode)).map_err(|errno| host_error(&self.path, &errno.into()))?;
+        self.commit_as_made()
+    }
+
+    /// With the mode that it was made with.
+    pub fn commit_as_made(mut self) -> Result<()> {
         let failed = |errno: Errno| host_error(&self.path, &errno.into());
-        rustix::fs::fchmod(&self.file, permissions(mode)).map_err(failed)?;
         if let Some(temporary) = &self.temporary {
             rustix::fs::renameat(&self.directory, temporary, &self.directory, &self.name).map_err(failed)?;
         }

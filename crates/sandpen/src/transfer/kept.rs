@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +19,9 @@ use tokio::io::AsyncReadExt;
 use tokio_util::io::SyncIoBridge;
 
 use super::host_tree::HostTree;
+use super::links::Links;
 use super::revocable::Waiting;
-use super::unpack::{self, Links, Received};
+use super::unpack::{self, Received};
 use super::{Bounds, blocking, host_error, names};
 
 /// Files and directories that it can hold. All of them are listed before and after each run.
@@ -52,9 +55,30 @@ pub enum Opened {
 
 #[derive(Debug)]
 pub struct Kept {
-    tree: Arc<HostTree>,
+    tree: Arc<Alone>,
     limits: Limits,
     lent: Seen,
+}
+
+/// A directory with the lock by which one is alone with it. Work on a thread goes on when nobody waits for it any more, so
+/// whatever works there has a share in both.
+#[derive(Debug)]
+struct Alone {
+    tree: HostTree,
+    _lock: Box<dyn Lock>,
+}
+
+/// Held until it is dropped.
+pub trait Lock: fmt::Debug + Send + Sync {}
+
+impl<T: fmt::Debug + Send + Sync> Lock for T {}
+
+impl Deref for Alone {
+    type Target = HostTree;
+
+    fn deref(&self) -> &HostTree {
+        &self.tree
+    }
 }
 
 /// Files and directories of a sandbox at one moment, by their paths below the directory that they were lent to.
@@ -78,9 +102,9 @@ struct Plan {
 }
 
 impl Kept {
-    /// Whoever has it is alone with it. What a copy that was cut off left behind is taken away.
-    pub fn new(tree: HostTree, limits: Limits) -> Result<Self> {
-        let kept = Self { tree: Arc::new(tree), limits, lent: Seen::default() };
+    /// Whoever has it is alone with it, by this lock. What a copy that was cut off left behind is taken away.
+    pub fn new(tree: HostTree, lock: impl Lock + 'static, limits: Limits) -> Result<Self> {
+        let kept = Self { tree: Arc::new(Alone { tree, _lock: Box::new(lock) }), limits, lent: Seen::default() };
         for Found { names, .. } in walk(&kept.tree)? {
             if names.last().is_some_and(|name| is_unfinished(name.as_encoded_bytes())) {
                 let _ = kept.tree.remove(&names);
@@ -112,9 +136,9 @@ impl Kept {
             if matches!(tree.open_below(&[&name]), Ok(Opened::Directory)) {
                 return Err(Error::new(ErrorKind::AlreadyExists, "a directory has this name"));
             }
-            let mut file = tree.new_file(&[] as &[&OsString], &name)?;
+            let mut file = tree.new_usual_file(&[] as &[&OsString], &name)?;
             file.write_all(&contents)?;
-            file.commit(0o644)
+            file.commit_as_made()
         })
         .await
     }

@@ -61,7 +61,7 @@ fn nothing_goes_when_nothing_was_there() {
 
 fn kept(directory: &std::path::Path) -> Kept {
     let limits = Limits { disk: ByteSize::new(100), ..Limits::default() };
-    Kept::new(HostTree::open(directory).unwrap(), limits).unwrap()
+    Kept::new(HostTree::open(directory).unwrap(), (), limits).unwrap()
 }
 
 #[tokio::test]
@@ -122,6 +122,17 @@ async fn links_and_special_files_are_not_there() {
     assert!(made.names().unwrap().is_empty());
     let mode = std::fs::metadata(place.path().join("new")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
+}
+
+#[tokio::test]
+async fn uploads_have_the_mode_that_files_have_which_nobody_chose_one_for() {
+    let place = tempfile::tempdir().unwrap();
+    let mode = |name: &str| std::fs::metadata(place.path().join(name)).unwrap().permissions().mode();
+    std::fs::create_dir(place.path().join("usual")).unwrap();
+    HostTree::open(place.path()).unwrap().below_private("new".as_ref(), "x".as_ref()).unwrap();
+    std::fs::write(place.path().join("usual/file"), "x").unwrap();
+    kept(&place.path().join("new")).put(b"file", "x".into()).await.unwrap();
+    assert_eq!(mode("new/file"), mode("usual/file"));
 }
 
 /// A sandbox in which files grow between the look at them and their copy.

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use sandbox::{Error, Result};
 use tar::{Builder, EntryType, Header};
 
-use super::unpack::Links;
+use super::links::Links;
 use super::{Copied, HostSource, host_error};
 use crate::output::reason;
 

@@ -17,8 +17,8 @@ use sandbox::{ByteRange, Error, ErrorKind, FileKind, Files, GuestPath, Limits, R
 use tools::{Copied, HostEntry, HostFiles};
 
 use super::host_tree::HostTree;
+use super::links::Links;
 use super::resolve::resolve;
-use super::unpack::Links;
 use super::{HostSource, HostTarget, host_error, own_name};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);

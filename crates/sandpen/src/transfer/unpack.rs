@@ -8,42 +8,9 @@ use sandbox::{Error, Result};
 use tar::{Archive, Entry, EntryType};
 
 use super::host_tree::HostTree;
+use super::links::Links;
 use super::{Bounds, Copied, names};
 use crate::output::reason;
-
-/// Which links of a sandbox are made here. None is ever followed, but a person or a program may follow one later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Links {
-    /// As they are: the person who asked for the copy can look.
-    AsTheyAre,
-    /// Only those that stay in the copy: nobody looks at what a model copies.
-    Inside,
-    /// None at all.
-    Never,
-}
-
-impl Links {
-    /// By how many names the link has below the top, its own among them.
-    fn admit(self, names: usize, target: &[u8]) -> bool {
-        match self {
-            Self::AsTheyAre => true,
-            Self::Inside => stays_inside(names.saturating_sub(1), target),
-            Self::Never => false,
-        }
-    }
-}
-
-/// Whether a link so many directories deep leads to something below the top, whatever other links of the copy are on its
-/// way. Upwards only first and no further than the top: where `..` leads from behind a name, which may be a link itself,
-/// nobody can tell from the text.
-fn stays_inside(depth: usize, target: &[u8]) -> bool {
-    let mut names = target.split(|&byte| byte == b'/').filter(|name| *name != b".").peekable();
-    let mut up = 0;
-    while names.next_if(|name| *name == b"..").is_some() {
-        up += 1;
-    }
-    !target.starts_with(b"/") && up <= depth && names.all(|name| name != b"..")
-}
 
 /// All links of one copy, with their targets.
 const MOST_LINK_BYTES: usize = 32 << 20;

@@ -25,7 +25,12 @@ impl Server {
 
     /// With these in its environment.
     pub fn start_with(world: &World, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        Self::by(world, &[&["serve", "--listen", "127.0.0.1:0"], arguments].concat(), variables)
+        Self::by(world, &[&["serve", "--listen", "127.0.0.1:0", "--no-auth"], arguments].concat(), variables)
+    }
+
+    /// One that asks who they are.
+    pub fn guarded(world: &World, arguments: &[&str]) -> Self {
+        Self::by(world, &[&["serve", "--listen", "127.0.0.1:0"], arguments].concat(), &[])
     }
 
     /// By another command, which says where it listens in the same words.
@@ -36,7 +41,7 @@ impl Server {
         lines.read_line(&mut first).unwrap();
         // What else it says must not fill the pipe.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
-        let address = first.split("http://").nth(1).and_then(|rest| rest.split('/').next());
+        let address = first.split("://").nth(1).and_then(|rest| rest.split('/').next());
         let address = address.unwrap_or_else(|| panic!("no address in {first:?}")).parse().unwrap();
         Self { child, address }
     }

@@ -37,6 +37,8 @@ struct Environment {
     /// Whether run_code and create_sandbox install packages.
     packages_allowed: bool,
     work_directory: String,
+    /// The number of the user that programs are, in the sandbox. 0 is root of the sandbox and of nothing else.
+    user: u32,
     languages: Vec<LanguageObject>,
     limits: LimitsObject,
     network: NetworkObject,
@@ -133,6 +135,7 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
         saved_images: saved.iter().map(SavedObject::from).collect(),
         packages_allowed: call.policy.packages,
         work_directory: work_directory.to_string_lossy().into_owned(),
+        user: isolation.user.id,
         languages: languages
             .into_iter()
             .map(|language| LanguageObject {
@@ -219,6 +222,10 @@ fn text(environment: &Environment) -> String {
         false => "those of the image only",
     };
     let _ = writeln!(text, "packages: {packages}");
+    let _ = match environment.user {
+        0 => writeln!(text, "user: 0, root of the sandbox"),
+        user => writeln!(text, "user: {user}"),
+    };
     let limits = &environment.limits;
     let _ = writeln!(
         text,

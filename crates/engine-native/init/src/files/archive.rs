@@ -65,7 +65,7 @@ fn header_of(raw: &rustix::fs::Stat) -> Header {
     let mut header = Header::new_gnu();
     header.set_mode(stat.mode);
     match identity::role() {
-        Role::Guest => {}
+        Role::Guest | Role::Root => {}
         // What one stage of a build hands to the next.
         Role::Builder => {
             header.set_mode(raw.st_mode & 0o7777);
@@ -118,7 +118,7 @@ pub fn unpack(path: &[u8], pipe: OwnedFd, ready: impl FnOnce() -> Result<(), Fil
         let name = inside(&entry.path().map_err(bad_archive)?)?;
         let mode = Mode::from_raw_mode(entry.header().mode().unwrap_or(0o644) & 0o777);
         let stated = match identity::role() {
-            Role::Guest => None,
+            Role::Guest | Role::Root => None,
             Role::Builder => Some(Stated::by(entry.header()).map_err(bad_archive)?),
         };
         if name.as_os_str().is_empty() {

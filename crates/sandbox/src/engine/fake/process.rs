@@ -33,9 +33,9 @@ pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<
         ));
     }
     let user = match (request.account, sandbox.spec.role) {
-        (None, Role::Guest | Role::Builder) => sandbox.user(),
+        (None, _) => sandbox.user(),
         (Some(account), Role::Builder) => account.user,
-        (Some(_), Role::Guest) => {
+        (Some(_), Role::Guest | Role::ImageUser(_)) => {
             return Err(Error::invalid_input("only builds may say who runs a command"));
         }
     };

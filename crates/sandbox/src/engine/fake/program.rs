@@ -69,7 +69,7 @@ impl Context {
         }
         let whole = sandbox.spec.environment.clone().overlaid_by(environment);
         let mut variables: BTreeMap<String, String> =
-            [("HOME", "/workspace"), ("PATH", "/usr/bin:/bin"), ("USER", "user")]
+            [("HOME", "/workspace"), ("PATH", "/usr/bin:/bin"), ("USER", if user == 0 { "root" } else { "user" })]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into();
         variables.extend(whole.iter().map(|(name, value)| (name.to_owned(), value.to_owned())));

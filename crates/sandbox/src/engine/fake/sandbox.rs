@@ -44,7 +44,8 @@ impl FakeSandbox {
     pub fn user(&self) -> u32 {
         match self.spec.role {
             Role::Guest => 1000,
-            Role::Builder => 0,
+            // None of its images names anybody.
+            Role::ImageUser(_) | Role::Builder => 0,
         }
     }
 

@@ -11,7 +11,7 @@ use crate::image::{Image, ImageProgram};
 use crate::path::GuestPath;
 use crate::service::clock::{Clock, Moment};
 use crate::service::expiry::Expiry;
-use crate::spec::{ByteSize, Environment, Lifetime, Limits, Persistence, Role, SandboxSpec};
+use crate::spec::{ByteSize, Environment, Insistence, Lifetime, Limits, Persistence, Role, SandboxSpec};
 use crate::tree::Attachment;
 
 const VERSION: u32 = 1;
@@ -97,6 +97,17 @@ struct Written {
     /// Where, and the name of the tree that is there.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     attachments: BTreeMap<String, String>,
+    /// Nothing for a plain guest, as in records of versions that knew no others.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    programs: Option<WrittenRole>,
+}
+
+/// Whom programs are.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum WrittenRole {
+    ImageUser,
+    ImageUserIfPossible,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -156,6 +167,12 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>> {
             .iter()
             .map(|one| (one.at.to_string_lossy().into_owned(), one.tree.to_string()))
             .collect(),
+        programs: match spec.role {
+            // A builder does not outlive its build.
+            Role::Guest | Role::Builder => None,
+            Role::ImageUser(Insistence::Must) => Some(WrittenRole::ImageUser),
+            Role::ImageUser(Insistence::IfPossible) => Some(WrittenRole::ImageUserIfPossible),
+        },
     };
     serde_json::to_vec_pretty(&written)
         .map_err(|cause| Error::internal("the record cannot be written down").with_cause(cause))
@@ -232,7 +249,11 @@ impl Written {
                     .into_iter()
                     .map(|(at, tree)| Ok(Attachment { tree: tree.parse()?, at: at.parse()? }))
                     .collect::<Result<_>>()?,
-                role: Role::Guest,
+                role: match self.programs {
+                    None => Role::Guest,
+                    Some(WrittenRole::ImageUser) => Role::ImageUser(Insistence::Must),
+                    Some(WrittenRole::ImageUserIfPossible) => Role::ImageUser(Insistence::IfPossible),
+                },
             },
         })
     }

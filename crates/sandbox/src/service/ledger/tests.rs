@@ -4,7 +4,7 @@ use super::*;
 use crate::id::{InstanceId, Owner};
 use crate::image::{Image, ImageProgram};
 use crate::service::clock::Moment;
-use crate::spec::{Lifetime, Persistence, SandboxSpec};
+use crate::spec::{Insistence, Lifetime, Persistence, Role, SandboxSpec};
 
 fn record() -> Record {
     let mut spec = SandboxSpec::new("owner:7".parse().unwrap());
@@ -36,9 +36,15 @@ fn ledger() -> (tempfile::TempDir, Ledger) {
 
 #[test]
 fn a_record_comes_back_as_it_went() {
-    let record = record();
-    let bytes = record::encode(&record).unwrap();
-    assert_eq!(record::decode(&bytes, &record.id), Ok(Some(record)));
+    let mut record = record();
+    let roles = [Role::ImageUser(Insistence::Must), Role::ImageUser(Insistence::IfPossible), Role::Guest];
+    for role in roles {
+        record.spec.role = role;
+        let bytes = record::encode(&record).unwrap();
+        assert_eq!(record::decode(&bytes, &record.id), Ok(Some(record.clone())));
+    }
+    let text = String::from_utf8(record::encode(&record).unwrap()).unwrap();
+    assert!(!text.contains("programs"), "a guest's is one that older versions wrote: {text}");
 }
 
 #[test]

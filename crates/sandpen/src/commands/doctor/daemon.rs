@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use engine_docker::{Daemon, DaemonFacts, Flavour};
 use sandbox::{
-    ErrorKind, ExecRequest, IsolationReport, Language, LayerState, OutputCaps, Owner, Result, SandboxService,
+    ErrorKind, ExecRequest, IsolationReport, Language, LayerState, OutputCaps, Owner, Result, Role, SandboxService,
     SandboxSpec,
 };
 use serde::Serialize;
@@ -75,10 +75,12 @@ pub fn look(config: &Config, flavour: Flavour) -> Result<DaemonFinding> {
 
 pub fn run(config: &Config, flavour: Flavour) -> Result<Exit> {
     let daemon = look(config, flavour)?;
-    let tried = wiring::with_service(config, try_out);
+    let role = config.sandbox.role();
+    let tried = wiring::with_service(config, |service| try_out(service, role));
     let (trial, report, languages, refused_runners) = match tried {
         Ok(Tried { took, report, languages, refused_runners }) => {
-            let detail = format!("made a sandbox, ran a program in it and removed it in {} ms", took.as_millis());
+            let (user, took) = (report.user.id, took.as_millis());
+            let detail = format!("made a sandbox, ran a program in it as user {user} and removed it in {took} ms");
             (TrialFinding { works: true, detail, hint: None }, Some(report), languages, refused_runners)
         }
         Err(error) => {
@@ -111,9 +113,9 @@ struct Tried {
     refused_runners: Vec<String>,
 }
 
-async fn try_out(service: SandboxService) -> Result<Tried> {
+async fn try_out(service: SandboxService, role: Role) -> Result<Tried> {
     let owner = Owner::local();
-    let spec = SandboxSpec::new(owner.clone());
+    let spec = SandboxSpec { role, ..SandboxSpec::new(owner.clone()) };
     let languages = service.languages(&owner, &spec.image).await?;
     let started = Instant::now();
     let sandbox = service.create(&owner, spec).await?;

@@ -41,13 +41,9 @@ impl Bar {
     pub fn progress(&self) -> Arc<dyn Progress> {
         self.state.clone()
     }
-
-    /// Takes the bar off the screen.
-    pub fn end(self) {
-        drop(self);
-    }
 }
 
+/// Takes the bar off the screen.
 impl Drop for Bar {
     fn drop(&mut self) {
         self.state.ended.store(true, Ordering::Relaxed);

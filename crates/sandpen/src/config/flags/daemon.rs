@@ -1,10 +1,8 @@
 //! Flags for the engines that are somebody else's daemon.
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
 
 use super::{Key, Written, push};
-use crate::config::ContainerUser;
 
 /// Where the daemon is and what it is asked for.
 #[derive(Args, Clone, Debug, Default)]
@@ -26,16 +24,6 @@ pub struct DaemonFlags {
     #[arg(long, global = true, value_name = "NAME[*]", hide_short_help = true)]
     runner_image: Vec<String>,
 
-    /// Whose rights programs have: those of the sandbox's user, or of the image's, which may be root [default: sandbox]
-    #[arg(
-        long,
-        global = true,
-        value_name = "USER",
-        hide_short_help = true,
-        value_parser = PossibleValuesParser::new(ContainerUser::NAMES)
-    )]
-    container_user: Option<String>,
-
     /// A runtime that the daemon knows: runsc for gVisor, kata [default: the daemon's own]
     #[arg(long, global = true, value_name = "NAME", hide_short_help = true)]
     runtime: Option<String>,
@@ -47,7 +35,6 @@ impl DaemonFlags {
         push(written, Key::DockerContext, &self.docker_context);
         push(written, Key::ContainerImage, &self.container_image);
         push(written, Key::RunnerImage, &self.runner_image);
-        push(written, Key::ContainerUser, &self.container_user);
         push(written, Key::Runtime, &self.runtime);
     }
 }

@@ -30,6 +30,9 @@ const LOCKS: &str = ".locks";
 /// Between two looks at whether another process is done with a conversation.
 const PATIENCE: Duration = Duration::from_millis(50);
 
+/// Whose files are on the host: the user that the older server gave them to, as which its code ran.
+const USER: u32 = 1000;
+
 /// What a directory is called in messages, which clients read.
 const SHOWN: &str = "/data";
 
@@ -110,7 +113,7 @@ impl Store {
             Some(secret) => secret.clone(),
             None => own_secret(&self.secret_file)?,
         };
-        let root = Root { tree: HostTree::open_existing(&self.root)?, secret };
+        let root = Root { tree: HostTree::open_existing(&self.root)?.for_user(USER), secret };
         Ok(self.opened.get_or_init(|| Arc::new(root)))
     }
 
@@ -213,8 +216,8 @@ impl Conversations for Store {
         let concealed = |error| conceal(&[&self.root], error);
         let tree = tree.map_err(concealed)?;
         // There may be many files to look at.
-        let kept = blocking(move || Kept::new(tree, limits)).await.map_err(concealed)?;
-        Ok(Box::new(One { directory, kept, root: self.root.clone(), _held: held }))
+        let kept = blocking(move || Kept::new(tree, held, limits)).await.map_err(concealed)?;
+        Ok(Box::new(One { directory, kept, root: self.root.clone() }))
     }
 
     async fn read(&self, located: &Located, at_most: u64) -> Result<Vec<u8>> {
@@ -251,7 +254,6 @@ struct One {
     directory: Directory,
     kept: Kept,
     root: PathBuf,
-    _held: Held,
 }
 
 impl One {

@@ -1,4 +1,4 @@
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
 use tools::profile::code_runner::locate;
 
@@ -152,6 +152,45 @@ fn work_on_files_holds_up_nobody_else() {
         put.await.unwrap();
         assert_eq!(opened.files().await.unwrap().len(), 2);
     });
+}
+
+#[test]
+fn a_conversation_is_let_go_when_all_work_on_it_is_done() {
+    let place = Place::new();
+    let (one, other) = (place.store(), place.store());
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().max_blocking_threads(1).enable_all().build().unwrap();
+    let elsewhere = runtime();
+    let open_elsewhere = |patience| {
+        elsewhere.block_on(async { tokio::time::timeout(patience, other.open(b"c", Limits::default())).await })
+    };
+    let here = runtime();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    here.block_on(async {
+        let mut opened = one.open(b"c", Limits::default()).await.unwrap();
+        let _busy = tokio::task::spawn_blocking(move || released.recv());
+        let name = FileName::new("a").unwrap();
+        // Its caller goes away while it waits for the only thread for such work.
+        assert!(is_waiting(opened.put(&name, b"a".to_vec()).as_mut()).await);
+    });
+    assert!(open_elsewhere(Duration::from_millis(300)).is_err(), "two work on the same files");
+    drop(release);
+    let opened = open_elsewhere(Duration::from_secs(60)).unwrap().unwrap();
+    assert_eq!(elsewhere.block_on(opened.files()).unwrap().len(), 1);
+}
+
+/// As the older server did, as far as it could.
+#[tokio::test]
+async fn files_are_of_user_1000_where_they_can_be_given_to_it() {
+    let place = Place::new();
+    let directory = put(&place.store(), "c", "a").await;
+    let directory = place.root().join(directory.as_str());
+    let own = std::fs::metadata(place.root()).unwrap();
+    let expected = if own.uid() == 0 { (1000, 1000) } else { (own.uid(), own.gid()) };
+    for path in [directory.clone(), directory.join("a")] {
+        let found = std::fs::metadata(&path).unwrap();
+        assert_eq!((found.uid(), found.gid()), expected, "{}", path.display());
+    }
 }
 
 async fn is_waiting<T>(mut future: std::pin::Pin<&mut (impl Future<Output = T> + ?Sized)>) -> bool {

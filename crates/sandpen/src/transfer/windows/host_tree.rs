@@ -37,6 +37,12 @@ impl HostTree {
         Ok(Self { path: self.directory(&[name])? })
     }
 
+    /// There is nobody here to give things to.
+    #[must_use]
+    pub fn for_user(self, _: u32) -> Self {
+        self
+    }
+
     /// One directory below this one, made if it is missing. What is below the person's own directories is theirs alone.
     pub fn below_private(&self, name: &OsStr, _: &Path) -> Result<Self> {
         self.below(name)
@@ -134,6 +140,11 @@ impl HostTree {
         Ok(NewFile { temporary: Some(temporary), file: Some(file), path })
     }
 
+    /// The same: who may do what with a file is said by its directory.
+    pub fn new_usual_file(&self, above: &[impl AsRef<OsStr>], name: &OsStr) -> Result<NewFile> {
+        self.new_file(above, name)
+    }
+
     /// To make one takes a right that people do not have, and one that leads out would be followed by the next program.
     pub fn link(&self, above: &[impl AsRef<OsStr>], name: &OsStr, _: &OsStr) -> Result<()> {
         let path = self.directory(above)?.join(name);
@@ -158,7 +169,11 @@ impl NewFile {
     }
 
     /// Windows has no bits that say who may execute it.
-    pub fn commit(mut self, _: u32) -> Result<()> {
+    pub fn commit(self, _: u32) -> Result<()> {
+        self.commit_as_made()
+    }
+
+    pub fn commit_as_made(mut self) -> Result<()> {
         drop(self.file.take());
         if let Some(temporary) = &self.temporary {
             std::fs::rename(temporary, &self.path).map_err(|cause| host_error(&self.path, &cause))?;

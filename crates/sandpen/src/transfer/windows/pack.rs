@@ -8,7 +8,7 @@ use std::time::UNIX_EPOCH;
 use sandbox::{Error, Result};
 use tar::{Builder, EntryType, Header};
 
-use super::unpack::Links;
+use super::links::Links;
 use super::{Copied, HostSource, host_error};
 use crate::output::reason;
 

@@ -45,10 +45,13 @@ impl EngineFinding {
 pub fn look(config: &Config, try_native: bool) -> Vec<EngineFinding> {
     let native = if try_native {
         match try_out(config) {
-            Ok(took) => finding(
+            Ok((took, user)) => finding(
                 EngineChoice::Native,
                 EngineState::Works,
-                format!("made a sandbox, ran a program in it and removed it in {:.0} ms", took.as_secs_f64() * 1000.0),
+                format!(
+                    "made a sandbox, ran a program in it as user {user} and removed it in {:.0} ms",
+                    took.as_secs_f64() * 1000.0
+                ),
             ),
             Err(error) => EngineFinding {
                 hint: error.hint().map(str::to_owned),
@@ -66,22 +69,25 @@ pub fn look(config: &Config, try_native: bool) -> Vec<EngineFinding> {
     ]
 }
 
-fn try_out(config: &Config) -> Result<Duration> {
+/// How long it took, and whom programs are.
+fn try_out(config: &Config) -> Result<(Duration, u32)> {
     let mut config = config.clone();
     config.engine = EngineChoice::Native;
     let started = Instant::now();
-    wiring::with_service(&config, |service| async move {
+    let role = config.sandbox.role();
+    let user = wiring::with_service(&config, |service| async move {
         let owner = Owner::local();
-        let sandbox = service.create(&owner, SandboxSpec::new(owner.clone())).await?;
+        let sandbox = service.create(&owner, SandboxSpec { role, ..SandboxSpec::new(owner.clone()) }).await?;
+        let user = service.isolation(&owner, &sandbox.id).await?.user.id;
         let request = ExecRequest::new(["/bin/sh", "-c", "exit 7"], Duration::from_secs(10))?;
         let captured = service.exec(&owner, &sandbox.id, request).await?.capture(OutputCaps::default()).await?;
         service.stop(&owner, &sandbox.id).await?;
         match captured.outcome.status {
-            ExecStatus::Exited(7) => Ok(()),
+            ExecStatus::Exited(7) => Ok(user),
             status => Err(Error::internal(format!("a trial program ended as {status:?} instead of with code 7"))),
         }
     })?;
-    Ok(started.elapsed())
+    Ok((started.elapsed(), user))
 }
 
 /// A daemon is nobody's fault when it is not there: it is not needed.

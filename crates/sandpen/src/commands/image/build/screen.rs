@@ -82,9 +82,7 @@ impl Watcher for BuildScreen {
 
 impl State {
     fn end_bar(&mut self) {
-        if let Some(bar) = self.bar.take() {
-            bar.end();
-        }
+        self.bar = None;
     }
 
     /// Whatever runs in a build is not trusted with the terminal.

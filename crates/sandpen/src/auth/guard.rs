@@ -1,0 +1,159 @@
+//! The check before every route that does something for somebody.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+
+use super::Principal;
+use super::challenge::{self, Unknown};
+use super::keyring::Keyring;
+use super::token::Shown;
+use super::watched::watched;
+use crate::audit::{Deed, Recorder};
+use crate::http::listener::Peer;
+
+/// How those who ask are known.
+#[derive(Clone, Debug)]
+pub enum Authentication {
+    /// Whoever gets here is the person at the keyboard.
+    Nobody,
+    Tokens(Arc<Keyring>),
+}
+
+/// Only for those who are known; what is behind it finds a [`Principal`] in the request.
+pub fn guard(routes: Router, authentication: Authentication, recorder: Recorder) -> Router {
+    let door = Door { authentication, recorder, wrong: Arc::default() };
+    routes.layer(middleware::from_fn_with_state(door, check))
+}
+
+#[derive(Clone, Debug)]
+struct Door {
+    authentication: Authentication,
+    recorder: Recorder,
+    wrong: Arc<Mutex<WrongOnes>>,
+}
+
+async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
+    let keyring = match &door.authentication {
+        Authentication::Nobody => {
+            request.extensions_mut().insert(Principal::local());
+            return next.run(request).await;
+        }
+        Authentication::Tokens(keyring) => keyring.clone(),
+    };
+    let known = bearer(request.headers()).map(Shown::new).and_then(|shown| {
+        let principal = keyring.admit(&shown, SystemTime::now()).ok_or(Unknown::Wrong)?;
+        Ok((principal, shown))
+    });
+    match known {
+        Ok((principal, shown)) => {
+            request.extensions_mut().insert(principal);
+            watched(next.run(request).await, keyring, shown)
+        }
+        Err(unknown) => {
+            let source = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
+            let is_flood = unknown != Unknown::Silent && source.is_some_and(|source| door.is_flood(source));
+            tracing::warn!(?unknown, source = source.map(tracing::field::display), "a request was not let in");
+            door.recorder.record(Deed::TurnedAway { source, why: unknown.as_str() });
+            if is_flood { challenge::throttled() } else { challenge::unknown(unknown) }
+        }
+    }
+}
+
+impl Door {
+    fn is_flood(&self, source: IpAddr) -> bool {
+        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).count(source, Instant::now())
+    }
+}
+
+/// The one token of a request. One in a query or a cookie is none: those are in logs, and are sent without being asked.
+fn bearer(headers: &HeaderMap) -> Result<&str, Unknown> {
+    let mut values = headers.get_all(AUTHORIZATION).iter();
+    let value = values.next().ok_or(Unknown::Silent)?;
+    // A second one would mean something else to another reader.
+    if values.next().is_some() {
+        return Err(Unknown::Malformed);
+    }
+    let (scheme, token) = value.to_str().ok().and_then(|value| value.split_once(' ')).ok_or(Unknown::Malformed)?;
+    if !scheme.eq_ignore_ascii_case("bearer") || token.is_empty() {
+        return Err(Unknown::Malformed);
+    }
+    Ok(token)
+}
+
+/// Wrong tokens by where they came from. Right ones are never counted, so whoever has one is not kept out by a neighbour.
+#[derive(Debug, Default)]
+struct WrongOnes {
+    sources: HashMap<IpAddr, (Instant, u32)>,
+}
+
+impl WrongOnes {
+    const WINDOW: Duration = Duration::from_secs(60);
+    const MOST: u32 = 60;
+    /// Beyond these all are forgotten; they had to be wrong once each to be remembered.
+    const MOST_SOURCES: usize = 4096;
+
+    /// Whether one more is too many.
+    fn count(&mut self, source: IpAddr, now: Instant) -> bool {
+        if self.sources.len() >= Self::MOST_SOURCES {
+            self.sources.retain(|_, (since, _)| now.duration_since(*since) < Self::WINDOW);
+            if self.sources.len() >= Self::MOST_SOURCES {
+                self.sources.clear();
+            }
+        }
+        let (since, count) = self.sources.entry(source).or_insert((now, 0));
+        if now.duration_since(*since) >= Self::WINDOW {
+            (*since, *count) = (now, 0);
+        }
+        *count = count.saturating_add(1);
+        *count > Self::MOST
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn asked(values: &[&'static str]) -> Result<String, Unknown> {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append(AUTHORIZATION, HeaderValue::from_static(value));
+        }
+        bearer(&headers).map(str::to_owned)
+    }
+
+    #[test]
+    fn one_token_in_one_header_is_understood() {
+        assert_eq!(asked(&["Bearer abc"]).unwrap(), "abc");
+        assert_eq!(asked(&["bearer abc"]).unwrap(), "abc", "schemes have no case");
+        assert_eq!(asked(&[]), Err(Unknown::Silent));
+        for malformed in [&["abc"][..], &["Basic abc"], &["Bearer"], &["Bearer "], &[""], &["Bearer a", "Bearer a"]] {
+            assert_eq!(asked(malformed), Err(Unknown::Malformed), "{malformed:?}");
+        }
+    }
+
+    #[test]
+    fn a_flood_of_wrong_ones_is_slowed_down_and_forgotten() {
+        let mut wrong = WrongOnes::default();
+        let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        let now = Instant::now();
+        assert!((0..WrongOnes::MOST).all(|_| !wrong.count(one, now)));
+        assert!(wrong.count(one, now));
+        assert!(!wrong.count(other, now));
+        assert!(!wrong.count(one, now + WrongOnes::WINDOW));
+        for number in 0..2 * WrongOnes::MOST_SOURCES as u32 {
+            wrong.count(IpAddr::from(number.to_be_bytes()), now);
+        }
+        assert!(wrong.sources.len() <= WrongOnes::MOST_SOURCES);
+    }
+}
