@@ -28,6 +28,7 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("runsc", "runsc", "Docker is not tested with gVisor's runtime"),
     ("mmdebstrap", "mmdebstrap", "no Debian can be made to exchange images of"),
     ("bwrap", "bubblewrap", "speed is not compared with bubblewrap"),
+    ("chromium", "chromium", "what a person does in a browser is not tested"),
     (MATPLOTLIB, "python3-matplotlib", "what users of older servers draw with it is skipped"),
 ];
 
