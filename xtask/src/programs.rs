@@ -1,7 +1,7 @@
-//! The test programs of the workspace, built in one go.
+//! The test programs of the workspace, built in one go, and once more those that take walls away.
 //!
 //! Cargo chooses the features of dependencies for the packages that it is asked for. Asked for one package after the other, it
-//! builds most of them again and again; so it is asked once for all, and stages pick what they run.
+//! builds most of them again and again; so it is always asked for all of them, and stages pick what they run.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -25,6 +25,18 @@ pub enum Kind {
     Example,
 }
 
+/// Which build a program is of. They are never one build, because Cargo would then give the product the same features.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Walls {
+    /// With everything as it is in the product.
+    Whole,
+    /// Those that may take a wall away to see their check fail.
+    Removable,
+}
+
+/// Programs of the second kind. Cargo would build the product beside any other.
+const REMOVABLE: &[&str] = &["escape", "network", "cycles", "crash"];
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     pub package: String,
@@ -44,9 +56,15 @@ impl Program {
 }
 
 /// Those that a stage wants, or nothing when they cannot be built, which Cargo has then said.
-pub fn built(is_wanted: impl Fn(&Program) -> bool) -> Option<Vec<&'static Program>> {
-    static ALL: OnceLock<Option<Vec<Program>>> = OnceLock::new();
-    let wanted: Vec<_> = ALL.get_or_init(build).as_ref()?.iter().filter(|program| is_wanted(program)).collect();
+pub fn built(walls: Walls, is_wanted: impl Fn(&Program) -> bool) -> Option<Vec<&'static Program>> {
+    static WHOLE: OnceLock<Option<Vec<Program>>> = OnceLock::new();
+    static WEAKENED: OnceLock<Option<Vec<Program>>> = OnceLock::new();
+    let all = match walls {
+        Walls::Whole => &WHOLE,
+        Walls::Removable => &WEAKENED,
+    };
+    let all = all.get_or_init(|| build(walls)).as_ref()?;
+    let wanted: Vec<_> = all.iter().filter(|program| is_wanted(program)).collect();
     if wanted.is_empty() {
         println!("there is no such test program");
         return None;
@@ -54,10 +72,15 @@ pub fn built(is_wanted: impl Fn(&Program) -> bool) -> Option<Vec<&'static Progra
     Some(wanted)
 }
 
+/// The one of this name that may take walls away.
+pub fn removable(name: &str) -> Option<&'static Program> {
+    built(Walls::Removable, |program| program.name == name)?.into_iter().next()
+}
+
 /// Run those that are wanted, one after the other, each as `prepare` leaves its command. One that fails does not keep the
 /// others from running.
 pub fn run_each(is_wanted: impl Fn(&Program) -> bool, prepare: impl Fn(&mut Command), minutes: u32) -> Tally {
-    let Some(programs) = built(is_wanted) else { return Tally::FAILED };
+    let Some(programs) = built(Walls::Whole, is_wanted) else { return Tally::FAILED };
     let mut sum = Tally::default();
     for program in programs {
         println!("--> {} {}", program.package, program.name);
@@ -72,12 +95,24 @@ pub fn run_each(is_wanted: impl Fn(&Program) -> bool, prepare: impl Fn(&mut Comm
     sum
 }
 
-fn build() -> Option<Vec<Program>> {
-    let output = cargo(&["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output();
-    match output {
+/// Run one that may take walls away.
+pub fn run_removable(name: &str, prepare: impl Fn(&mut Command), minutes: u32) -> Tally {
+    let Some(program) = removable(name) else { return Tally::FAILED };
+    let mut command = program.command();
+    prepare(&mut command);
+    run(&mut command, Counting::ResultLines, minutes * MINUTE)
+}
+
+fn build(walls: Walls) -> Option<Vec<Program>> {
+    let mut command = cargo(&["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"]);
+    match walls {
+        Walls::Whole => {}
+        Walls::Removable => {
+            command.args(["--features", "sandpen-tests/weaken"]);
+            command.args(REMOVABLE.iter().flat_map(|name| ["--test", name]));
+        }
+    }
+    match command.stdin(Stdio::null()).stderr(Stdio::inherit()).output() {
         Ok(output) if output.status.success() => {
             Some(String::from_utf8_lossy(&output.stdout).lines().filter_map(read).collect())
         }

@@ -8,7 +8,7 @@ use std::{fs, os::unix::fs::PermissionsExt};
 use crate::clients::{self, Trouble};
 use crate::prepare::{self, Delegated, TestUser};
 use crate::process::{is_installed, is_root};
-use crate::programs::{self, Kind, Program, TESTS, run_each};
+use crate::programs::{self, Kind, Program, TESTS, Walls, run_each, run_removable};
 use crate::root;
 use crate::stage::{Counting, Tally, run};
 use crate::targets;
@@ -160,8 +160,7 @@ pub fn soak() -> ExitCode {
     let mut sum = Tally::default();
     for (test, count, value) in [("cycles", "SANDPEN_TEST_CYCLES", "10000"), ("crash", "SANDPEN_TEST_KILLS", "1000")] {
         println!("==> {test}");
-        let mut command = weakened_command(test);
-        sum.add(run(command.env(count, value), Counting::ResultLines, 180 * MINUTE));
+        sum.add(run_removable(test, |command| _ = command.env(count, value), 180));
     }
     println!("==> daemons");
     sum.add(daemons::kills(200));
@@ -209,13 +208,14 @@ fn clippy(_: &Machine) -> Outcome {
         return Outcome::Skipped("clippy is not installed".to_owned());
     }
     let mut sum = Tally::default();
-    // The programs that take walls away are looked at by themselves, because their feature changes the engine's types; the
-    // conformance suite's fixtures, because nothing else has them.
-    let fixtures = ["--package", "sandpen", "--features", "conformance"];
-    for which in [&["--workspace"][..], &["--package", "sandpen-tests", "--features", "weaken"], &fixtures] {
-        let mut command = cargo(&["clippy", "--all-targets"]);
+    // The programs that take walls away are looked at by themselves, because their feature changes the engine's types, and with
+    // them the conformance suite's fixtures, which nothing else has. Of the same packages both times: asked for fewer, Cargo
+    // would choose other features for the dependencies and look at all of them again.
+    let special = ["--features", "sandpen-tests/weaken,sandpen/conformance"];
+    for which in [&[][..], &special] {
+        let mut command = cargo(&["clippy", "--workspace", "--all-targets"]);
         command.args(which).args(["--", "--deny", "warnings"]);
-        sum.add(run(&mut command, Counting::ExitCode, 10 * MINUTE));
+        sum.add(run(&mut command, Counting::ExitCode, 15 * MINUTE));
     }
     Outcome::Ran(sum)
 }
@@ -242,7 +242,7 @@ fn agent(_: &Machine) -> Outcome {
 
 const PRODUCT: &[&str] = &["--bin", "sandpen"];
 /// Under another name, so that nobody takes it for the product.
-const WITH_FIXTURES: &[&str] = &["--bin", "sandpen-conformance", "--features", "conformance"];
+const WITH_FIXTURES: &[&str] = &["--bin", "sandpen-conformance", "--features", "sandpen/conformance"];
 
 /// Real clients on the real program, and the conformance suite on one that has its fixtures.
 fn mcp_clients(_: &Machine) -> Outcome {
@@ -284,29 +284,23 @@ fn on_programs(programs: &[&[&str]], test: &str) -> Tally {
 }
 
 fn is_built(program: &[&str]) -> bool {
-    let mut build = cargo(&["build", "--package", "sandpen"]);
+    let mut build = cargo(&["build", "--workspace"]);
     run(build.args(program), Counting::ExitCode, 15 * MINUTE) != Tally::FAILED
 }
 
-/// Programs that may take a wall away to see their check fail. They are never built together with the product, because
-/// Cargo would then give the product the same features.
+/// A check of walls, which needs a probe to be compiled.
 fn weakened(test: &str) -> Outcome {
     if !is_installed("cc") {
         return Outcome::Skipped("there is no C compiler for the probe".to_owned());
     }
-    Outcome::Ran(run(&mut weakened_command(test), Counting::ResultLines, 15 * MINUTE))
-}
-
-fn weakened_command(test: &str) -> Command {
-    cargo(&["test", "--package", "sandpen-tests", "--features", "weaken", "--test", test])
+    Outcome::Ran(run_removable(test, |_| {}, 15))
 }
 
 fn engine_native_ordinary_user(machine: &Machine) -> Outcome {
     as_ordinary_user(machine, || {
         let is_wanted =
             |program: &Program| program.kind == Kind::Integration && program.package == "sandpen-engine-native";
-        let programs = programs::built(is_wanted).ok_or("they are not built")?;
-        Ok(programs.into_iter().map(|program| program.path.clone()).collect())
+        programs::built(Walls::Whole, is_wanted)
     })
 }
 
@@ -314,27 +308,21 @@ fn escape_ordinary_user(machine: &Machine) -> Outcome {
     if !is_installed("cc") {
         return Outcome::Skipped("there is no C compiler for the probe".to_owned());
     }
-    as_ordinary_user(machine, || build(&["--package", TESTS, "--features", "weaken", "--test", "escape"]))
+    as_ordinary_user(machine, || programs::removable("escape").map(|program| vec![program]))
 }
 
 /// Build test programs here, copy them to where the user can read them, and run them there with nothing of ours.
-fn as_ordinary_user(machine: &Machine, build: impl FnOnce() -> Result<Vec<PathBuf>, String>) -> Outcome {
+fn as_ordinary_user(machine: &Machine, built: impl FnOnce() -> Option<Vec<&'static Program>>) -> Outcome {
     let user = match &machine.user {
         Ok(user) => user,
         Err(why) if is_root() => return Outcome::Skipped(why.clone()),
         Err(why) => return Outcome::Skipped(format!("{why}, the stage before has covered it")),
     };
-    let programs = match build() {
-        Ok(programs) => programs,
-        Err(why) => {
-            println!("{why}");
-            return Outcome::Ran(Tally::FAILED);
-        }
-    };
+    let Some(programs) = built() else { return Outcome::Ran(Tally::FAILED) };
     let groups = Delegated::to(user);
     let mut sum = Tally::default();
-    for program in programs {
-        let place = match Place::new(user, &[&program]) {
+    for Program { path: program, .. } in programs {
+        let place = match Place::new(user, &[program]) {
             Ok(place) => place,
             Err(error) => {
                 println!("the test program cannot be copied: {error}");
@@ -348,7 +336,7 @@ fn as_ordinary_user(machine: &Machine, build: impl FnOnce() -> Result<Vec<PathBu
         let mut command = Command::new("sh");
         command
             .args(["-c", script, "sh", &user.uid.to_string(), &user.gid.to_string()])
-            .arg(place.program(&program))
+            .arg(place.program(program))
             .args(&groups.directories)
             .current_dir(&place.directory)
             .env_clear()
@@ -400,25 +388,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
-}
-
-/// Build test programs and answer where they are, from the lines `Executable name (path)` that Cargo prints.
-fn build(what: &[&str]) -> Result<Vec<PathBuf>, String> {
-    let output = cargo(&["test", "--no-run"])
-        .args(what)
-        .stderr(Stdio::piped())
-        .output()
-        .map_err(|error| format!("cargo does not start: {error}"))?;
-    let messages = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        return Err(messages.into_owned());
-    }
-    let programs: Vec<PathBuf> = messages
-        .lines()
-        .filter(|line| line.trim_start().starts_with("Executable"))
-        .filter_map(|line| Some(root().join(line.rsplit_once('(')?.1.strip_suffix(')')?)))
-        .collect();
-    if programs.is_empty() { Err("cargo built no test program".to_owned()) } else { Ok(programs) }
 }
 
 fn fuzz(_: &Machine) -> Outcome {

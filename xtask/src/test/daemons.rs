@@ -4,10 +4,10 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use super::{Extent, MINUTE, Outcome, PRODUCT, is_built, weakened_command};
+use super::{Extent, Outcome, PRODUCT, is_built};
 use crate::process::{is_installed, is_root, kill_tree};
-use crate::programs::{self, Kind, Program, TESTS, run_each};
-use crate::stage::{Counting, Tally, run};
+use crate::programs::{self, Kind, Program, TESTS, Walls, run_each, run_removable};
+use crate::stage::Tally;
 
 /// Test programs of the product that are about sandboxes and not about how the embedded engine makes them.
 const PROGRAMS: &[&str] = &[
@@ -169,9 +169,7 @@ pub fn on_product(engine: Engine, test: &str) -> Outcome {
 
 /// Sandboxes that come and go, and what the daemon and we then have.
 pub fn cycles(engine: Engine) -> Outcome {
-    on_daemon(engine, |daemon| {
-        run(daemon.named_to(&mut weakened_command("cycles")), Counting::ResultLines, 25 * MINUTE)
-    })
+    on_daemon(engine, |daemon| run_removable("cycles", |command| _ = daemon.named_to(command), 25))
 }
 
 /// What says most about a daemon's walls for its time: what the host sees of a container, and the system calls.
@@ -179,14 +177,14 @@ const FIRST_WALLS: &[&str] = &["PN-01", "KS", "FS-04"];
 
 /// The escape table on sandboxes of a daemon.
 pub fn escape(engine: Engine, extent: Extent) -> Outcome {
-    on_daemon(engine, |daemon| {
-        let mut command = weakened_command("escape");
-        if extent == Extent::Part {
-            println!("only {}; cargo xtask test escape-{} runs all", FIRST_WALLS.join(" "), engine.name());
-            command.arg("--").args(FIRST_WALLS);
-        }
-        run(daemon.named_to(&mut command), Counting::ResultLines, 25 * MINUTE)
-    })
+    let only = match extent {
+        Extent::Whole => &[],
+        Extent::Part => FIRST_WALLS,
+    };
+    if !only.is_empty() {
+        println!("only {}; cargo xtask test escape-{} runs all", only.join(" "), engine.name());
+    }
+    on_daemon(engine, |daemon| run_removable("escape", |command| _ = daemon.named_to(command).args(only), 25))
 }
 
 /// What there is only on daemons, and what happens when one goes away.
@@ -247,7 +245,9 @@ pub struct Daemon {
 impl Daemon {
     fn start(engine: Engine) -> Result<Self, String> {
         let is_wanted = |program: &Program| program.kind == Kind::Example && program.name == "daemon";
-        let program = programs::built(is_wanted).and_then(|found| found.into_iter().next()).ok_or("it is not built")?;
+        let program = programs::built(Walls::Whole, is_wanted)
+            .and_then(|found| found.into_iter().next())
+            .ok_or("it is not built")?;
         let mut command = program.command();
         command.args([engine.name(), "--with-images"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(|error| error.to_string())?;

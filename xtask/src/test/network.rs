@@ -5,13 +5,12 @@ use std::path::Path;
 use std::process::Command;
 
 use super::daemons::{self, Engine};
-use super::{MINUTE, Outcome, PRODUCT, Place, build, cargo};
+use super::{MINUTE, Outcome, PRODUCT, Place, is_built};
 use crate::prepare::{Delegated, TestUser};
 use crate::process::{is_installed, is_root};
+use crate::programs;
 use crate::root;
 use crate::stage::{Counting, Tally, run};
-
-const PROGRAM: &[&str] = &["--package", "sandpen-tests", "--features", "weaken", "--test", "network"];
 
 pub fn as_root() -> Outcome {
     on_program(|program| run(&mut Command::new(program), Counting::ResultLines, 10 * MINUTE))
@@ -72,15 +71,8 @@ fn on_program(then: impl FnOnce(&Path) -> Tally) -> Outcome {
     if let Some(missing) = ["cc", "ip", "nsenter", "unshare", "setpriv"].iter().find(|name| !is_installed(name)) {
         return Outcome::Skipped(format!("{missing} is not installed"));
     }
-    let mut product = cargo(&["build", "--package", "sandpen"]);
-    if run(product.args(PRODUCT), Counting::ExitCode, 15 * MINUTE) == Tally::FAILED {
+    if !is_built(PRODUCT) {
         return Outcome::Ran(Tally::FAILED);
     }
-    match build(PROGRAM) {
-        Ok(programs) => Outcome::Ran(programs.first().map_or(Tally::FAILED, |program| then(program))),
-        Err(why) => {
-            println!("{why}");
-            Outcome::Ran(Tally::FAILED)
-        }
-    }
+    Outcome::Ran(programs::removable("network").map_or(Tally::FAILED, |program| then(&program.path)))
 }
