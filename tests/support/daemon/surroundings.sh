@@ -58,6 +58,9 @@ between)
 within)
     # Daemons write there whatever they are told.
     mount -t tmpfs tmpfs /run || exit 1
+    # Whenever Podman is asked about itself, it asks the package manager which packages its parts are of, which takes longer
+    # than all the rest and matters to no test.
+    if [ -x /usr/bin/dpkg ]; then mount --bind /bin/false /usr/bin/dpkg || exit 1; fi
     exec 3<&0
     "$@" </dev/null 3<&- &
     daemon=$!
