@@ -130,12 +130,19 @@ fn a_detached_command_goes_on_and_its_output_is_kept() {
     world.run(&["stop", "lab"]).expect(0, "lab\n");
 }
 
+/// Seconds. A daemon takes its time for each command.
+fn unit() -> u64 {
+    match Engine::of_test() {
+        Engine::Embedded => 1,
+        Engine::OfDaemon { .. } => 4,
+    }
+}
+
 #[test]
 fn a_detached_command_outlives_the_idle_time_of_its_sandbox() {
     needs_sandboxes!();
     let world = World::new();
-    // A daemon takes its time for each of these commands.
-    let unit = if matches!(Engine::of_test(), Engine::Embedded) { 1 } else { 4 };
+    let unit = unit();
     let idle = format!("{}s", 2 * unit);
     world.run(&["create", "--name", "lab", "--idle", &idle]);
     world.run(&["create", "--name", "unused", "--idle", &idle]);
@@ -175,10 +182,12 @@ fn limits_are_shown_as_enforced() {
 fn the_idle_time_begins_when_a_detached_command_has_ended() {
     needs_sandboxes!();
     let world = World::new();
-    world.run(&["create", "--name", "lab", "--idle", "5s"]);
-    world.run(&["exec", "--detach", "lab", "--", "sh", "-c", "sleep 4; echo late"]).expect(0, "");
-    std::thread::sleep(Duration::from_secs(6));
-    assert_ne!(world.run(&["ps", "-q"]).stdout, "", "it was not idle for more than two seconds");
+    let unit = unit();
+    world.run(&["create", "--name", "lab", "--idle", &format!("{}s", 5 * unit)]);
+    let script = format!("sleep {}; echo late", 4 * unit);
+    world.run(&["exec", "--detach", "lab", "--", "sh", "-c", &script]).expect(0, "");
+    std::thread::sleep(Duration::from_secs(6 * unit));
+    assert_ne!(world.run(&["ps", "-q"]).stdout, "", "it was not idle for more than {} seconds", 2 * unit);
     world.run(&["logs", "--last", "lab"]).expect(0, "late\n");
     wait_until("the sandbox has expired", || world.run(&["ps", "-q"]).stdout.is_empty());
 }
