@@ -11,7 +11,7 @@ use crate::select::Selection;
 use crate::tool::Tool;
 
 mod copy_files;
-mod create_sandbox;
+pub(crate) mod create_sandbox;
 mod delete_file;
 mod delete_image;
 mod describe_environment;
@@ -25,7 +25,7 @@ mod news;
 mod read_file;
 mod restore_sandbox;
 pub(crate) mod run;
-mod run_code;
+pub(crate) mod run_code;
 mod run_command;
 mod save_sandbox;
 mod stop_job;

@@ -6,6 +6,7 @@
 pub mod call;
 pub mod catalog;
 pub mod content;
+pub mod direct;
 pub mod error;
 pub mod export;
 pub mod image;

@@ -208,7 +208,7 @@ pub(crate) fn log(tool: &str, error: &Error) {
     }
 }
 
-fn parse<Input: DeserializeOwned>(tool: &str, arguments: Map<String, Value>) -> Result<Input> {
+pub(crate) fn parse<Input: DeserializeOwned>(tool: &str, arguments: Map<String, Value>) -> Result<Input> {
     serde_path_to_error::deserialize(Value::Object(arguments)).map_err(|error| {
         let path = error.path().to_string();
         let problem = error.into_inner();

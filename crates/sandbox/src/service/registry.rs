@@ -333,6 +333,10 @@ impl Registry {
         owned.map(|(id, entry)| entry.info(id, clock)).collect()
     }
 
+    pub fn list_all(&self, clock: &Clock) -> Vec<SandboxInfo> {
+        self.lock().entries.iter().map(|(id, entry)| entry.info(id, clock)).collect()
+    }
+
     /// Those that the engine should know.
     pub fn live(&self, persistence: Persistence) -> Vec<SandboxId> {
         let map = self.lock();

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use sandbox::{ByteSize, Environment, Error, Lifetime, Limits, PackageLanguage, Persistence, Result, SandboxSpec};
+use sandbox::{
+    ByteSize, Environment, Error, Lifetime, Limits, PackageLanguage, Persistence, Result, SandboxInfo, SandboxSpec,
+};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -19,9 +21,11 @@ use crate::text;
 use crate::tool::{Answer, Definition, Hints, Tool};
 use crate::words;
 
+pub const NAME: &str = "create_sandbox";
+
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// A name of your choice, unique among your sandboxes, that can stand in for the id: lower-case letters, digits
     /// and dashes.
     name: Option<String>,
@@ -62,7 +66,7 @@ pub fn tool(policy: &Policy) -> Tool {
         words::network(policy),
     );
     let definition = Definition {
-        name: "create_sandbox",
+        name: NAME,
         title: "Create a sandbox",
         description,
         toolset: Toolset::Sandboxes,
@@ -96,16 +100,22 @@ pub fn tool(policy: &Policy) -> Tool {
     tool
 }
 
-async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject>> {
+/// A sandbox, and what was installed for it.
+pub async fn make(call: &Call, arguments: &Arguments) -> Result<(SandboxInfo, Vec<String>)> {
     let wanted = packages::asked(&call.policy, PackageLanguage::Python, &arguments.packages)?;
-    let mut spec = spec(&call, &arguments)?;
-    image::provide(&call, &spec.image).await?;
-    let prepared = packages::provide(&call, &spec.image, &wanted).await?;
+    let mut spec = spec(call, arguments)?;
+    image::provide(call, &spec.image).await?;
+    let prepared = packages::provide(call, &spec.image, &wanted).await?;
     let installed = packages::attach(&prepared, &mut spec)?;
     let sandbox = tokio::select! {
         created = call.service.create(&call.owner, spec) => created?,
         () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
     };
+    Ok((sandbox, installed))
+}
+
+async fn create(call: Call, arguments: Arguments) -> Result<Answer<SandboxObject>> {
+    let (sandbox, installed) = make(&call, &arguments).await?;
     let reach = call.service.reach(&call.owner, &sandbox.id).await?.map(ReachObject::from);
     let value = SandboxObject { packages: installed, reach, ..SandboxObject::from(&sandbox) };
     let mut text = format!(

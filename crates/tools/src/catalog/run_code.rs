@@ -25,7 +25,7 @@ pub const LANGUAGE: &str = "language";
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct Arguments {
+pub struct Arguments {
     /// The language of the code.
     language: String,
     /// The code: a whole program. Print what you want to see.
@@ -116,19 +116,27 @@ pub fn tool(policy: &Policy) -> Tool {
 
 async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
+    let (request, installed) = request(&call, arguments).await?;
+    let mut answer = run::run(call, request, waiting).await?;
+    answer.value.packages = installed;
+    Ok(answer)
+}
+
+/// What is to be run, and what was installed for it.
+pub async fn request(call: &Call, arguments: Arguments) -> Result<(JobRequest, Vec<String>)> {
     let asked = Asked { image: arguments.image.as_deref(), network: arguments.network.as_ref() };
     let language = &call.service.runner(&arguments.language).await?.name;
     let usual = PackageLanguage::usual(language, &arguments.packages)?;
     let wanted = packages::asked(&call.policy, usual, &arguments.packages)?;
     let mut place = match arguments.sandbox_id.as_deref() {
-        None => run::fresh(&call, asked, Some(language)).await?,
-        sandbox_id => run::place(&call, sandbox_id, asked).await?,
+        None => run::fresh(call, asked, Some(language)).await?,
+        sandbox_id => run::place(call, sandbox_id, asked).await?,
     };
     let mut variables = environment(&arguments.env)?;
     let mut installed = Vec::new();
     if !wanted.is_empty() {
         let JobPlace::Fresh(spec) = &mut place else { return Err(only_when_made()) };
-        let prepared = packages::provide(&call, &spec.image, &wanted).await?;
+        let prepared = packages::provide(call, &spec.image, &wanted).await?;
         installed = packages::attach(&prepared, spec)?;
         prepared.iter().try_for_each(|prepared| prepared.join(&mut variables))?;
     }
@@ -138,7 +146,7 @@ async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>>
         ..RunCode::new(
             arguments.language,
             arguments.code,
-            run::timeout(&call, arguments.background, arguments.timeout_s)?,
+            run::timeout(call, arguments.background, arguments.timeout_s)?,
         )
     };
     let files = arguments.files.into_iter().map(FileArgument::into_file).collect::<Result<_>>()?;
@@ -150,9 +158,7 @@ async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>>
         key: arguments.idempotency_key.as_deref().map(str::parse).transpose()?,
         ..JobRequest::new(place, JobWork::Code(code))
     };
-    let mut answer = run::run(call, request, waiting).await?;
-    answer.value.packages = installed;
-    Ok(answer)
+    Ok((request, installed))
 }
 
 fn only_when_made() -> Error {
