@@ -22,6 +22,7 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// Decided once, when the server knows its own address.
 #[derive(Clone, Debug)]
 pub struct Access {
+    scheme: String,
     entrance: Entrance,
     hosts: Vec<AllowedHost>,
     origins: Vec<AllowedOrigin>,
@@ -82,7 +83,8 @@ impl Access {
             name,
             port: AllowedPort::This(listening.port()),
         });
-        Self { entrance, hosts: hosts.to_vec(), origins: own.into_iter().chain(origins.iter().cloned()).collect() }
+        let origins = own.into_iter().chain(origins.iter().cloned()).collect();
+        Self { scheme: scheme.to_owned(), entrance, hosts: hosts.to_vec(), origins }
     }
 
     pub fn admit(&self, uri: &Uri, headers: &HeaderMap) -> std::result::Result<Caller, Refusal> {
@@ -94,7 +96,7 @@ impl Access {
             }
         }
         if let Some(origin) = only(headers, &ORIGIN).map_err(|_| Refusal::ForeignOrigin)? {
-            if self.allows_origin(origin) {
+            if self.allows_origin(origin) || self.is_own_page(origin, &host, headers) {
                 return Ok(Caller::Page(origin.clone()));
             }
             return Err(Refusal::ForeignOrigin);
@@ -118,6 +120,17 @@ impl Access {
                         .port
                         .is_none_or(|port| host.port_u16().map_or(port == 80 || port == 443, |named| named == port))
             })
+    }
+
+    /// A page of ours, by whatever name and port its reader reaches us: a browser says of both what it used. The name has been
+    /// looked at before. Where tokens are asked for, somebody in front may speak TLS for us.
+    fn is_own_page(&self, origin: &HeaderValue, host: &Authority, headers: &HeaderMap) -> bool {
+        let Some((scheme, name, port)) = origin.to_str().ok().and_then(parse_origin) else { return false };
+        let is_same = name == host.host().to_ascii_lowercase()
+            && (port == host.port_u16() || port.or(default_port(&scheme)) == host.port_u16());
+        let is_ours = scheme == self.scheme || (self.entrance == Entrance::Token && scheme == "https");
+        let is_said = matches!(headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes), None | Some(b"same-origin"));
+        is_same && is_ours && is_said
     }
 
     fn allows_origin(&self, origin: &HeaderValue) -> bool {

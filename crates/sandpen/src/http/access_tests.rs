@@ -49,14 +49,43 @@ fn where_a_token_is_asked_for_any_name_will_do_but_not_any_page() {
     let by_token = |headers: &[(&str, &str)]| admit_by(Entrance::Token, headers);
     for host in ["10.0.0.1:8080", "[::2]", "sandbox.lan:8080", "evil.example"] {
         assert_eq!(by_token(&[("host", host)]), Ok(Caller::Program), "{host}");
-        let origin = format!("http://{host}");
-        assert_eq!(by_token(&[("host", host), ("origin", &origin)]), Err(Refusal::ForeignOrigin), "{host}");
+        assert_eq!(by_token(&[("host", host), ("origin", "http://other.lan")]), Err(Refusal::ForeignOrigin), "{host}");
         assert_eq!(by_token(&[("host", host), ("sec-fetch-site", "cross-site")]), Err(Refusal::CrossSite), "{host}");
     }
     for host in ["user@localhost", ""] {
         assert_eq!(by_token(&[("host", host)]), Err(Refusal::UnclearHost), "{host:?}");
     }
     assert_eq!(by_token(&[]), Err(Refusal::UnclearHost));
+}
+
+#[test]
+fn a_page_of_ours_may_ask_by_whatever_name_it_was_reached() {
+    let page = |entrance, host: &str, origin: &str, site: &str| {
+        admit_by(entrance, &[("host", host), ("origin", origin), ("sec-fetch-site", site)]).is_ok()
+    };
+    for (host, origin) in [
+        ("sandbox.lan:8080", "http://sandbox.lan:8080"),
+        ("Sandbox.lan", "https://sandbox.lan"),
+        ("sandbox.lan:443", "https://sandbox.lan"),
+        ("[::2]:8080", "http://[::2]:8080"),
+    ] {
+        assert!(page(Entrance::Token, host, origin, "same-origin"), "{host} {origin}");
+        assert!(!page(Entrance::Token, host, origin, "same-site"), "{host} {origin}");
+        assert!(!page(Entrance::Open, host, origin, "same-origin"), "the name is not allowed: {host}");
+    }
+    for (host, origin) in [
+        ("sandbox.lan:8080", "http://sandbox.lan"),
+        ("sandbox.lan:8080", "http://sandbox.lan:9090"),
+        ("sandbox.lan:8080", "http://lan:8080"),
+        ("sandbox.lan:8080", "null"),
+        ("sandbox.lan:8080", "chrome-extension://sandbox.lan:8080"),
+        ("localhost:8228", "http://localhost:3000"),
+    ] {
+        for entrance in [Entrance::Open, Entrance::Token] {
+            assert!(!page(entrance, host, origin, "same-origin"), "{host} {origin}");
+        }
+    }
+    assert!(page(Entrance::Open, "localhost:9000", "http://localhost:9000", "same-origin"), "through a tunnel");
 }
 
 #[test]
