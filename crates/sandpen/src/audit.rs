@@ -16,6 +16,7 @@ pub use self::line::{CallOutcome, Deed};
 use self::trail::Trail;
 
 mod line;
+pub mod recent;
 pub mod trail;
 
 /// Deeds on their way to be written. Who finds no place does not wait: nobody is held up by who watches.

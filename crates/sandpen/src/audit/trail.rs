@@ -18,7 +18,7 @@ use crate::output::reason;
 use crate::time;
 
 /// No line of ours is longer.
-const LONGEST_LINE: u64 = 64 << 10;
+pub(super) const LONGEST_LINE: u64 = 64 << 10;
 
 /// The one file that a server adds to. Held by a lock: two chains cannot be one.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct Trail {
 
 /// Of a line without its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct LineDigest(String);
+pub(super) struct LineDigest(String);
 
 impl LineDigest {
     /// Before the first line.
@@ -42,8 +42,12 @@ impl LineDigest {
         Self("0".repeat(64))
     }
 
-    fn of(line: &[u8]) -> Self {
+    pub(super) fn of(line: &[u8]) -> Self {
         Self(Sha256::digest(line).iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
     }
 }
 
