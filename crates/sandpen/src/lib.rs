@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::CommandFactory;
 
+pub mod api;
 pub mod audit;
 pub mod auth;
 #[cfg(target_os = "linux")]
@@ -11,6 +12,7 @@ pub mod build;
 pub mod cli;
 pub mod commands;
 pub mod config;
+pub mod dashboard;
 #[cfg_attr(not(target_os = "linux"), path = "no_embedded.rs")]
 pub mod embedded;
 pub mod exit;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 use tools::{ProfileName, Selection};
 
+use crate::api::session::{self, SignIn};
 use crate::audit::{Audit, Recorder};
 use crate::auth::keyring::Keyring;
 use crate::auth::token::TokenFile;
@@ -35,7 +36,7 @@ use crate::output::{self, Audience};
 use crate::profiles::code_runner::{self, Store};
 use crate::signals::{Heard, Signals};
 use crate::wiring::Outlet;
-use crate::{log, outcome, wiring};
+use crate::{api, dashboard, log, outcome, wiring};
 
 /// Serve MCP clients over HTTP
 ///
@@ -101,6 +102,8 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let endpoints =
             Endpoints { config: &config, authentication, recorder: audit.recorder(), bodies, drain: &drain };
         let mut protocol = endpoints.of(&config, adapter.clone(), inbox);
+        let desk = server.desk(&config, sign_in(&config), endpoints.bodies.clone())?;
+        protocol = protocol.merge(session::announced(endpoints.guard(&config, api::routes(desk)), sign_in(&config)));
         let mut links = downloads(&config)?;
         // One that was chosen is all that there is, under its own address too.
         match config.server.profile {
@@ -127,7 +130,7 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let named = config.code_runner.base.as_ref().and_then(BaseUrl::host);
         let hosts: Vec<AllowedHost> = config.http.allowed_hosts.iter().chain(named).cloned().collect();
         let access = Access::new(scheme, address, entrance(&config), &hosts, &config.http.allowed_origins);
-        let routes = http::routes(protocol, links, access, &drain);
+        let routes = http::routes(protocol, links.merge(dashboard::routes()), access, &drain);
         announce(&config, address);
         remark(&config);
         let ((), ending) = tokio::join!(listener::serve(listener, tls, routes, &drain), end(&mut signals, &drain));
@@ -170,9 +173,14 @@ impl Endpoints<'_> {
         if self.config.http.legacy_sse {
             protocol = protocol.merge(mcp::sse::routes(inbox, sessions, rights, bodies(), drain));
         }
+        self.guard(config, protocol)
+    }
+
+    /// Only for those whom the speaker of `config` lets in.
+    fn guard(&self, config: &Config, routes: Router) -> Router {
         match &config.code_runner.token {
-            Some(token) => bearer::guard(protocol, token.clone()),
-            None => auth::guard(protocol, self.authentication.clone(), self.recorder.clone()),
+            Some(token) => bearer::guard(routes, token.clone()),
+            None => auth::guard(routes, self.authentication.clone(), self.recorder.clone()),
         }
     }
 }
@@ -188,6 +196,14 @@ fn authentication(config: &Config) -> Result<Authentication> {
             .with_hint("make one with `sandpen token create`, or let everybody on this machine in with --no-auth"));
     }
     Ok(Authentication::Tokens(Arc::new(keyring)))
+}
+
+/// How people in a browser become known. The one place where the dashboard learns of it.
+fn sign_in(config: &Config) -> SignIn {
+    match entrance(config) {
+        Entrance::Open => SignIn::Nobody,
+        Entrance::Token => SignIn::Token,
+    }
 }
 
 fn entrance(config: &Config) -> Entrance {
@@ -269,6 +285,7 @@ fn announce(config: &Config, address: SocketAddr) {
             };
             let hint = format!("connect a client, for example: claude mcp add --transport http sandpen {url}{header}");
             output::note(&format!("listening on {url}"), Some(&hint));
+            output::note(&format!("the dashboard is at {scheme}://{address}/"), None);
             if !address.ip().is_loopback() && config.http.tls_cert.is_none() {
                 let hint = "name certificates with --tls-cert and --tls-key, or put a proxy with TLS in front";
                 output::note("tokens and what is run pass the network in the clear", Some(hint));

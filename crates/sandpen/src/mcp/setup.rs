@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use sandbox::{Result, SandboxService};
-use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy};
+use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy, Selection};
 
 use super::adapter::{Adapter, Callers, Parts};
+use crate::api::session::SignIn;
+use crate::api::{self, Offered};
 use crate::audit::Recorder;
 use crate::config::{Config, EngineChoice};
+use crate::http::body::Bodies;
 use crate::transfer::roots::Roots;
 use crate::wiring::{self, Outlet, Served};
 use crate::{embedded, packages, profiles};
@@ -70,6 +73,28 @@ impl Server {
         Ok(adapter)
     }
 
+    /// What the dashboard's API is made of, with the same sandboxes and within the same bounds.
+    pub fn desk(&self, config: &Config, sign_in: SignIn, bodies: Bodies) -> Result<api::Parts> {
+        let policy = policy(config, &self.outlet)?;
+        let selection = &config.server.selection;
+        let catalog = match config.server.profile {
+            None => Some(Catalog::new(&policy, selection)?),
+            Some(_) if *selection == Selection::default() => Some(Catalog::new(&policy, selection)?),
+            Some(_) => None,
+        };
+        Ok(api::Parts {
+            service: self.service.clone(),
+            offered: Offered::by(catalog.as_ref()),
+            policy: Arc::new(policy),
+            images: self.images.clone(),
+            recorder: self.recorder.clone(),
+            trail: config.server.audit_log.clone(),
+            sign_in,
+            profile: config.server.profile,
+            bodies,
+        })
+    }
+
     /// Ends tasks and sandboxes. No request is served well after this.
     pub async fn shut_down(&self) -> Result<()> {
         self.adapters.iter().for_each(Adapter::end_tasks);
@@ -92,7 +117,7 @@ struct Voice {
 
 impl Voice {
     fn new(config: &Config, outlet: &Outlet) -> Result<Self> {
-        let policy = Policy { secrets: outlet.secrets(config)?, ..wiring::policy(config)? };
+        let policy = policy(config, outlet)?;
         for secret in policy.secrets.iter().filter(|secret| !secret.is_within(&policy.ceiling.network)) {
             tracing::warn!(secret = %secret.name, "no sandbox can use this secret: its hosts are beyond max_network");
         }
@@ -103,6 +128,10 @@ impl Voice {
         };
         Ok(Self { policy, catalog, host_files })
     }
+}
+
+fn policy(config: &Config, outlet: &Outlet) -> Result<Policy> {
+    Ok(Policy { secrets: outlet.secrets(config)?, ..wiring::policy(config)? })
 }
 
 /// The tools that a client sees: ours, or those of an older server.

@@ -214,7 +214,7 @@ impl Answer {
 
     /// The next piece; `false` when there is none.
     #[track_caller]
-    fn more(&mut self) -> bool {
+    pub fn more(&mut self) -> bool {
         if let Some(length) = self.header("content-length") {
             let mut body = vec![0; length.parse().unwrap()];
             if !self.body.is_empty() || body.is_empty() {
