@@ -1,4 +1,4 @@
-//! Other people's MCP clients, in pinned versions, below `target/clients` and nowhere else.
+//! Other people's MCP clients and what a browser test needs, in pinned versions, below `target/clients` and nowhere else.
 //!
 //! Each part is installed once and again when its pins change. A machine without npm, without Python or without a
 //! registry in reach has fewer clients: the tests skip those by name.
@@ -24,7 +24,15 @@ pub fn directory() -> PathBuf {
 
 /// Install what is missing or out of date, all parts at once.
 pub fn install() -> Vec<Trouble> {
-    let parts: &[fn() -> Result<(), Trouble>] = &[node, || python("1.30"), || python("2.3")];
+    install_parts(&[node, || python("1.30"), || python("2.3")])
+}
+
+/// What drives a browser, and what makes the dashboard.
+pub fn install_browser() -> Vec<Trouble> {
+    install_parts(&[node, || packages("dashboard", "crates/sandpen/dashboard")])
+}
+
+fn install_parts(parts: &[fn() -> Result<(), Trouble>]) -> Vec<Trouble> {
     std::thread::scope(|scope| {
         let running: Vec<_> = parts.iter().map(|part| scope.spawn(part)).collect();
         running.into_iter().filter_map(|part| part.join().expect("installing does not panic").err()).collect()
@@ -32,13 +40,18 @@ pub fn install() -> Vec<Trouble> {
 }
 
 fn node() -> Result<(), Trouble> {
-    let source = root().join("tests/clients/node");
-    let part = Part::new("node", &[source.join("package.json"), source.join("package-lock.json")])?;
+    packages("node", "tests/clients/node")
+}
+
+/// What a `package.json` asks for.
+fn packages(name: &str, source: &str) -> Result<(), Trouble> {
+    let source = root().join(source);
+    let part = Part::new(name, &[source.join("package.json"), source.join("package-lock.json")])?;
     if part.is_current() {
         return Ok(());
     }
     if !is_installed("npm") {
-        return Err(Trouble::Missing("node: there is no npm".to_owned()));
+        return Err(Trouble::Missing(format!("{name}: there is no npm")));
     }
     part.begin()?;
     for pin in &part.pins {
@@ -100,7 +113,7 @@ impl Part {
 
     /// From nothing, because what an interrupted run has left cannot be told from what belongs.
     fn begin(&self) -> Result<(), Trouble> {
-        println!("installing MCP clients: {}", self.name);
+        println!("installing: {}", self.name);
         let made = match fs::remove_dir_all(&self.directory) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => fs::create_dir_all(&self.directory),

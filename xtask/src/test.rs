@@ -74,6 +74,7 @@ const STAGES: &[Stage] = &[
     Stage { name: "clients", run: mcp_clients },
     Stage { name: "clients-docker", run: |_| mcp_clients_on(Engine::Docker) },
     Stage { name: "clients-podman", run: |_| mcp_clients_on(Engine::Podman) },
+    Stage { name: "browser", run: browser },
     Stage { name: "escape", run: |_| weakened("escape") },
     Stage { name: "escape-ordinary-user", run: escape_ordinary_user },
     Stage { name: "escape-docker", run: |machine| daemons::escape(Engine::Docker, machine.extent) },
@@ -251,6 +252,19 @@ fn mcp_clients(_: &Machine) -> Outcome {
     Outcome::Ran(sum)
 }
 
+/// The dashboard in a real browser, and made anew from its source.
+fn browser(_: &Machine) -> Outcome {
+    if !is_installed("npm") {
+        return Outcome::Skipped("there is no npm for what drives a browser".to_owned());
+    }
+    if std::env::var_os("SANDPEN_TEST_CHROMIUM").is_none() && !is_installed("chromium") {
+        return Outcome::Skipped("there is no chromium; SANDPEN_TEST_CHROMIUM names one elsewhere".to_owned());
+    }
+    let mut sum = installed_parts(clients::install_browser());
+    sum.add(on_programs(&[PRODUCT], "browser"));
+    Outcome::Ran(sum)
+}
+
 /// The same clients on sandboxes of a daemon. The suite is about the protocol alone.
 fn mcp_clients_on(engine: Engine) -> Outcome {
     let mut sum = installed_clients();
@@ -262,8 +276,12 @@ fn mcp_clients_on(engine: Engine) -> Outcome {
 }
 
 fn installed_clients() -> Tally {
+    installed_parts(clients::install())
+}
+
+fn installed_parts(troubles: Vec<Trouble>) -> Tally {
     let mut sum = Tally::default();
-    for trouble in clients::install() {
+    for trouble in troubles {
         match trouble {
             Trouble::Missing(why) => println!("MISSING: {why}"),
             Trouble::Broken(why) => {
