@@ -74,20 +74,26 @@ pub struct Offered {
     pub stop: bool,
     pub stop_runs: bool,
     pub terminals: bool,
+    pub read_files: bool,
     pub write_files: bool,
+    pub delete_files: bool,
 }
 
 impl Offered {
-    /// What there is a tool for. `None`: an older server's tools were chosen among, which says nothing of ours.
-    pub fn by(catalog: Option<&Catalog>) -> Self {
+    /// What there is a tool for. `None`: an older server's tools were chosen among, which says nothing of ours. Where one is spoken
+    /// for alone, files have no addresses but its own.
+    pub fn by(catalog: Option<&Catalog>, profile: Option<ProfileName>) -> Self {
         let has = |tool: &str| catalog.is_some_and(|catalog| catalog.find(tool).is_some());
+        let has_files = profile.is_none() && has("read_file") && has("list_files");
         Self {
             run: has("run_code"),
             create: has("create_sandbox"),
             stop: has("stop_sandbox"),
             stop_runs: has("stop_job"),
             terminals: has("run_command"),
-            write_files: has("write_file"),
+            read_files: has_files,
+            write_files: has_files && has("write_file"),
+            delete_files: has_files && has("delete_file"),
         }
     }
 }

@@ -135,7 +135,7 @@ fn a_message_by_itself_is_answered_with_json() {
         assert_eq!((answer.status, &answer.json()["error"]), (200, &json!({ "code": code, "message": message })));
     }
     assert_eq!(scene.post(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).status, 202);
-    assert_eq!(scene.get("/").status, 404);
+    assert_eq!(scene.get("/").header("content-type"), Some("text/html; charset=utf-8"));
 }
 
 #[test]

@@ -99,7 +99,7 @@ fn what_is_not_there_says_so_and_tells_nothing_else() {
     let server = Server::start(&world, &["--no-legacy-sse"]);
     assert_eq!(server.ask("GET", "/healthz", &[]).json(), json!({ "status": "ok" }));
     assert_eq!(server.ask("GET", "/readyz", &[]).json(), json!({ "status": "ready" }));
-    for path in ["/", "/sse", "/sse/message", "/mcp/x", "/../etc/passwd", "/%2e%2e/etc/passwd"] {
+    for path in ["/index.html", "/sse", "/sse/message", "/mcp/x", "/../etc/passwd", "/%2e%2e/etc/passwd"] {
         let answer = server.ask("GET", path, &[]);
         assert_eq!(answer.status, 404, "{path}");
         assert_eq!(answer.json()["error"]["kind"], "not_found");

@@ -113,7 +113,6 @@ fn strangers_learn_how_to_sign_in_and_nothing_else() {
         ("GET", "/api/runs/job_7k2m9x4bqhtw3ecd/stream"),
         ("GET", "/api/runs/job_7k2m9x4bqhtw3ecd/artifact?path=a"),
         ("GET", "/api/audit"),
-        ("POST", "/api/session"),
     ] {
         for shown in [&[][..], &[("authorization", wrong.as_str())], &[("cookie", wrong.as_str())]] {
             assert_eq!(server.open(method, path, shown, b"{}").whole().status, 401, "{method} {path} {shown:?}");
@@ -388,7 +387,7 @@ fn streams_end_when_the_token_is_revoked() {
     let mut live = server.open("GET", "/api/live", &[alice.shown()], b"");
     live.until(run);
     let follow = server.open("GET", &format!("/api/runs/{run}/stream"), &[alice.shown()], b"");
-    world.run(&["token", "revoke", &alice.id]).expect(0, "");
+    world.run(&["token", "revoke", &alice.id]).expect(0, &format!("{}\n", alice.id));
     for stream in [live, follow, terminal] {
         assert!(!stream.whole().body.contains("event: ended"), "it was cut, and nothing more was told");
     }
@@ -470,6 +469,7 @@ fn the_token_of_an_older_server_opens_its_page() {
     let older = Person { id: String::new(), header: "Bearer older-token".to_owned() };
     let told = older.get(&server, "/api/session").json();
     assert_eq!((&told["owner"], &told["profile"]), (&json!("local"), &json!("code-runner")));
+    assert_eq!((&told["may"]["run"], &told["may"]["read_files"]), (&json!(true), &json!(false)));
     let (_, told) = older.run(&server, json!({ "language": "bash", "code": "echo $((6*7))" }));
     assert_eq!(output(&told, "stdout"), "42\n");
 }

@@ -14,7 +14,9 @@ export interface Rights {
   stop: boolean;
   stop_runs: boolean;
   open_terminals: boolean;
+  read_files: boolean;
   write_files: boolean;
+  delete_files: boolean;
   see_all: boolean;
   read_audit: boolean;
 }

@@ -56,7 +56,7 @@ pub async fn show(State(desk): State<Desk>, Extension(principal): Extension<Prin
     let scopes: Vec<_> = Scope::ALL.iter().filter(|scope| principal.scopes.allow(**scope)).collect();
     let parts = desk.parts();
     let runs = principal.scopes.allow(Scope::Run);
-    let Offered { run, create, stop, stop_runs, terminals, write_files } = parts.offered;
+    let Offered { run, create, stop, stop_runs, terminals, read_files, write_files, delete_files } = parts.offered;
     let is_admin = principal.scopes.allow(Scope::Admin);
     ok(&json!({
         "signed_in": true,
@@ -72,7 +72,9 @@ pub async fn show(State(desk): State<Desk>, Extension(principal): Extension<Prin
             "stop": runs && stop,
             "stop_runs": runs && stop_runs,
             "open_terminals": runs && terminals,
+            "read_files": principal.scopes.allow(Scope::Read) && read_files,
             "write_files": runs && write_files,
+            "delete_files": runs && delete_files,
             "see_all": is_admin,
             "read_audit": is_admin,
         },

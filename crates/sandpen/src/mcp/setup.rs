@@ -84,7 +84,7 @@ impl Server {
         };
         Ok(api::Parts {
             service: self.service.clone(),
-            offered: Offered::by(catalog.as_ref()),
+            offered: Offered::by(catalog.as_ref(), config.server.profile),
             policy: Arc::new(policy),
             images: self.images.clone(),
             recorder: self.recorder.clone(),

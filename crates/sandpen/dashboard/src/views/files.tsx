@@ -185,7 +185,7 @@ export function FilesView({ sandbox, session, path }: { sandbox: Sandbox; sessio
                         Download
                       </Action>
                     )}
-                    {session.may.write_files && (
+                    {session.may.delete_files && (
                       <Confirmed
                         label={`Delete ${entry.name}`}
                         question="Delete?"

@@ -55,7 +55,7 @@ export function SandboxView({ session, state, id, part, path }: Properties) {
   const title = sandbox.name ?? sandbox.id;
   const tabs: [Properties["part"], string, boolean][] = [
     ["overview", "Overview", true],
-    ["files", "Files", sandbox.own],
+    ["files", "Files", sandbox.own && session.may.read_files],
     ["terminal", "Terminal", sandbox.own && session.may.open_terminals],
   ];
   return (

@@ -90,7 +90,7 @@ function Card({ sandbox, now, session }: { sandbox: Sandbox; now: number; sessio
             Terminal
           </a>
         )}
-        {sandbox.own && (
+        {sandbox.own && session.may.read_files && (
           <a class="button quiet" href={toSandbox(sandbox.id, "files")} aria-label={`Files of ${title}`}>
             Files
           </a>
