@@ -22,7 +22,8 @@ export function span(milliseconds: number): string {
 }
 
 export function since(time: string, now: number): string {
-  return span(Math.floor((now - Date.parse(time)) / 1000) * 1000 || 1000);
+  const seconds = Math.max(0, Math.floor((now - Date.parse(time)) / 1000));
+  return seconds < 60 ? `${seconds} s` : span(seconds * 1000);
 }
 
 export function clock(time: string | number): string {
