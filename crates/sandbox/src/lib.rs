@@ -2,6 +2,9 @@
 //!
 //! Knows nothing of MCP, HTTP, command lines, Docker or Kubernetes, and has no unsafe code.
 
+/// The target of spans that tell how long something took, and nothing that is its owner's: those are sent to who collects traces.
+pub const SPANS: &str = "sandpen::spans";
+
 pub mod artifact;
 pub mod engine;
 pub mod error;
@@ -16,6 +19,7 @@ pub mod job;
 mod nearest;
 pub mod network;
 pub mod output;
+pub mod pace;
 pub mod package;
 pub mod path;
 pub mod private;
@@ -50,15 +54,16 @@ pub use network::{
     Denial, Host, HostName, HostPattern, HostRule, Network, NetworkActivity, NetworkUsage, Ports, Refusal,
 };
 pub use output::{CappedOutput, OutputCaps, TextPieces};
+pub use pace::{Paces, PerMinute, TooSoon};
 pub use package::{PackageLanguage, Packages, Requirement};
 pub use path::{AskedPath, GuestPath};
 pub use private::PrivateFile;
 pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners, is_code_of_a_run};
 pub use secret::SecretName;
 pub use service::{
-    Captured, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language, PackageHost,
-    PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, Quota, Recovery, ResolvedPackage, SandboxInfo,
-    SandboxService, ServiceSettings, State,
+    Bounds, Captured, Census, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language,
+    PackageHost, PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, Quota, Recovery, ResolvedPackage,
+    SandboxInfo, SandboxService, ServiceSettings, State,
 };
 pub use spec::{ByteSize, Environment, Insistence, Lifetime, Limits, Persistence, Role, SandboxSpec};
 pub use tree::{

@@ -14,7 +14,7 @@
 //!
 //! It knows nothing of how sandboxes are built: that is the engine's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -74,7 +74,7 @@ pub use job::{Attendance, Job, JobFollower, JobSettings};
 pub use languages::Language;
 pub use lifecycle::State;
 pub use packages::{PackageHost, PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, ResolvedPackage};
-pub use quota::Quota;
+pub use quota::{Bounds, Quota};
 pub use trees::ForkRequest;
 
 /// What a process that keeps sandboxes decides once.
@@ -84,6 +84,8 @@ pub struct ServiceSettings {
     pub state_dir: PathBuf,
     pub instance: InstanceId,
     pub quota: Quota,
+    /// Of owners for whom it is another.
+    pub quota_of: BTreeMap<Owner, Quota>,
     /// Sandboxes that are made at the same time. One owner alone gets half of them: the rest is for who comes next.
     pub create_slots: usize,
     /// Creates that may wait for a slot; one more is refused as busy. One owner alone gets half of these too.
@@ -111,6 +113,7 @@ impl ServiceSettings {
             state_dir: state_dir.into(),
             instance,
             quota: Quota::default(),
+            quota_of: BTreeMap::new(),
             create_slots: create_slots(),
             create_queue: 256,
             jobs: JobSettings::default(),
@@ -174,6 +177,17 @@ impl SandboxInfo {
             (state, _) => state.as_str(),
         }
     }
+}
+
+/// How much there is, of all owners together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    pub sandboxes: usize,
+    /// Commands that run now.
+    pub execs: usize,
+    /// Sandboxes that are being made, and those that wait for it.
+    pub creates: usize,
+    pub waiting: usize,
 }
 
 /// A handle to the service; copies are cheap and mean the same service.
@@ -241,6 +255,17 @@ impl SandboxService {
         text.parse().expect("it is short and visible ASCII")
     }
 
+    pub fn census(&self) -> Census {
+        let (sandboxes, execs) = self.core.registry.count();
+        let (creates, waiting) = self.core.slots.count();
+        Census { sandboxes, execs, creates, waiting }
+    }
+
+    /// Bounds of owners, in place of those before.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        self.core.quotas.replace(bounds);
+    }
+
     /// Events from now on. A reader that is slower than the service misses some and is told how many.
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.core.subscribe()
@@ -284,6 +309,7 @@ impl SandboxService {
     }
 
     pub async fn exec(&self, owner: &Owner, id: &SandboxId, request: ExecRequest) -> Result<Execution> {
+        self.core.admit_run(owner)?;
         self.core.exec(owner, id, &request).await
     }
 
@@ -291,6 +317,7 @@ impl SandboxService {
     ///
     /// A build that fails is an outcome: the execution that is returned has its output and its exit code.
     pub async fn run_code(&self, owner: &Owner, id: &SandboxId, run: RunCode) -> Result<Execution> {
+        self.core.admit_run(owner)?;
         self.core.run_code(owner, id, run).await
     }
 

@@ -242,8 +242,9 @@ impl fmt::Display for ByteSize {
     }
 }
 
-/// Environment variables, checked: a name is a shell identifier, a value holds no NUL, the whole is bounded.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// Environment variables, checked: a name is a shell identifier, a value holds no NUL, the whole is bounded. Values may be secrets,
+/// and are not printed.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Environment(BTreeMap<String, String>);
 
 impl Environment {
@@ -285,6 +286,12 @@ impl Environment {
     pub fn overlaid_by(mut self, other: &Environment) -> Self {
         self.0.extend(other.0.iter().map(|(name, value)| (name.clone(), value.clone())));
         self
+    }
+}
+
+impl fmt::Debug for Environment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
     }
 }
 

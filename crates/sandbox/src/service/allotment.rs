@@ -32,7 +32,7 @@ impl Core {
                 elsewhere.holdings = elsewhere.holdings.and(&Holdings::of(&record.spec));
             }
         }
-        if self.settings.quota.disk.is_some() {
+        if self.quotas.of(owner).disk.is_some() {
             self.count_saved(owner, &mut elsewhere, admission).await?;
             if let Some(checkpoints) = &self.settings.powers.checkpoints {
                 let bytes = checkpoints.checkpoint_bytes(owner).await?.unwrap_or(0);
@@ -47,7 +47,7 @@ impl Core {
     pub(super) async fn admit_checkpoint(&self, hold: &Hold) -> Result<()> {
         let (owner, id) = (&hold.owner, &hold.id);
         let Some(checkpoints) = &self.settings.powers.checkpoints else { return Ok(()) };
-        if self.settings.quota.disk.is_none() || checkpoints.checkpoint_bytes(owner).await?.is_none() {
+        if self.quotas.of(owner).disk.is_none() || checkpoints.checkpoint_bytes(owner).await?.is_none() {
             return Ok(());
         }
         let used = self.engine.usage(id).await?.disk;
@@ -55,7 +55,7 @@ impl Core {
         let admission = self.ledger.lock_admission().await?;
         self.lose_ended_elsewhere();
         let elsewhere = self.elsewhere(owner, &self.ledger.scan()?, &admission).await?;
-        self.settings.quota.admit_checkpoint(&self.registry.held(owner), &elsewhere, ByteSize::new(bytes))
+        self.quotas.of(owner).admit_checkpoint(&self.registry.held(owner), &elsewhere, ByteSize::new(bytes))
     }
 
     async fn count_saved(&self, owner: &Owner, elsewhere: &mut Elsewhere, admission: &RecordLock) -> Result<()> {
@@ -83,10 +83,10 @@ impl Core {
         let admission = self.ledger.lock_admission().await?;
         self.lose_ended_elsewhere();
         let mut elsewhere = self.elsewhere(owner, &self.ledger.scan()?, &admission).await?;
-        if self.settings.quota.disk.is_none() {
+        if self.quotas.of(owner).disk.is_none() {
             self.count_saved(owner, &mut elsewhere, &admission).await?;
         }
-        self.settings.quota.admit_save(&self.registry.held(owner), &elsewhere, name, ByteSize::new(bytes))?;
+        self.quotas.of(owner).admit_save(&self.registry.held(owner), &elsewhere, name, ByteSize::new(bytes))?;
         let saving = Saving { name: name.clone(), bytes };
         let replaces = elsewhere.saved.contains_key(name);
         let room = self.ledger.take_saving_room(owner, &saving, &admission)?;
@@ -98,14 +98,14 @@ impl Core {
     pub(super) async fn check_saved(&self, owner: &Owner, saved: &SavedImage, room: SaveRoom) -> Result<()> {
         let SaveRoom { room, bytes, replaces } = room;
         let Some(snapshots) = &self.settings.powers.snapshots else { return Ok(()) };
-        if self.settings.quota.disk.is_none() || saved.bytes <= bytes || replaces {
+        if self.quotas.of(owner).disk.is_none() || saved.bytes <= bytes || replaces {
             return Ok(());
         }
         let admission = self.ledger.lock_admission().await?;
         drop(room);
         let elsewhere = self.elsewhere(owner, &self.ledger.scan()?, &admission).await?;
         let held = self.registry.held(owner);
-        let admitted = self.settings.quota.admit_save(&held, &elsewhere, &saved.name, ByteSize::new(saved.bytes));
+        let admitted = self.quotas.of(owner).admit_save(&held, &elsewhere, &saved.name, ByteSize::new(saved.bytes));
         if admitted.is_err() {
             snapshots.forget(owner, &saved.name).await?;
         }

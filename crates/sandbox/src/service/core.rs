@@ -1,11 +1,12 @@
 //! What all handles of one service share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, broadcast};
+use tokio::time::Instant;
 
 use super::ServiceSettings;
 use super::clock::{Clock, Moment};
@@ -16,6 +17,7 @@ use super::languages::Language;
 use super::ledger::{Ledger, Reading, Record, RecordState};
 use super::lifecycle::{Refusal, State};
 use super::packages::Installations;
+use super::quota::{Bounds, Quotas};
 use super::registry::{Found, Registry};
 use super::slots::Slots;
 use crate::engine::{Capabilities, Engine};
@@ -23,6 +25,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventKind, StopReason};
 use crate::id::{Owner, SandboxId, SandboxName};
 use crate::image::ImageProgram;
+use crate::pace::{Paces, TooSoon};
 use crate::spec::{Persistence, SandboxSpec};
 
 pub(super) struct Core {
@@ -30,6 +33,8 @@ pub(super) struct Core {
     pub capabilities: Capabilities,
     pub settings: ServiceSettings,
     pub registry: Registry,
+    pub quotas: Quotas,
+    paces: Mutex<Paces>,
     pub ledger: Ledger,
     pub clock: Clock,
     pub slots: Slots,
@@ -54,6 +59,8 @@ impl Core {
             engine,
             capabilities,
             registry: Registry::default(),
+            quotas: Quotas::new(Bounds { usual: settings.quota, of: settings.quota_of.clone() }),
+            paces: Mutex::default(),
             ledger: Ledger::open(&settings.state_dir)?,
             clock: Clock::start(),
             slots: Slots::new(settings.create_slots, settings.create_queue),
@@ -75,6 +82,16 @@ impl Core {
 
     pub fn subscribe(&self) -> broadcast::Receiver<Event> {
         self.settings.events.subscribe()
+    }
+
+    /// Whether this owner may start something now; it counts from here on.
+    pub fn admit_run(&self, owner: &Owner) -> Result<()> {
+        let Some(rate) = self.quotas.of(owner).runs else { return Ok(()) };
+        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        paces.take(owner, rate, Instant::now().into_std()).map_err(|too_soon: TooSoon| {
+            Error::limit_exceeded(format!("you may start {} runs in a minute, and have", rate.0))
+                .with_hint(format!("try again in {} s", too_soon.seconds()))
+        })
     }
 
     /// Wake the reaper if it would sleep past `moment`.

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::field::Empty;
+use tracing::{Instrument, info_span};
 
 use super::SandboxInfo;
 use super::core::Core;
@@ -14,6 +16,7 @@ use super::ledger::{Record, RecordLock, RecordState};
 use super::lifecycle::State;
 use super::quota::Elsewhere;
 use super::registry::{FIRST_ENGINE_DEADLINE, name_taken};
+use crate::SPANS;
 use crate::engine::Made;
 use crate::error::{Error, Result};
 use crate::event::{EventKind, StopReason};
@@ -44,12 +47,13 @@ impl Core {
         };
         let (answer, answered) = oneshot::channel();
         let core = Arc::clone(self);
-        tokio::spawn(async move {
+        let making = async move {
             let made = core.make(&id, &spec, &origin, std::future::pending()).await;
             drop((slot, origin));
             // Dropping the delivery unread, here or in the channel, is how we learn that nobody wants the sandbox.
             let _ = answer.send(made.map(|info| Delivery { core, info: Some(info) }));
-        });
+        };
+        tokio::spawn(making.in_current_span());
         match answered.await {
             Ok(Ok(delivery)) => Ok(delivery.accept()),
             Ok(Err(error)) => Err(error),
@@ -59,6 +63,27 @@ impl Core {
 
     /// Must not be dropped before it ends; `unwanted` is how to give up.
     pub(super) async fn make(
+        self: &Arc<Self>,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        origin: &Origin,
+        unwanted: impl Future<Output = ()>,
+    ) -> Result<SandboxInfo> {
+        let span = info_span!(
+            target: SPANS,
+            "create sandbox",
+            "sandpen.sandbox.id" = id.as_str(),
+            "sandpen.engine" = self.capabilities.name,
+            "otel.error" = Empty,
+        );
+        let made = self.make_it(id, spec, origin, unwanted).instrument(span.clone()).await;
+        if let Err(error) = &made {
+            span.record("otel.error", error.kind().as_str());
+        }
+        made
+    }
+
+    async fn make_it(
         self: &Arc<Self>,
         id: &SandboxId,
         spec: &SandboxSpec,
@@ -179,7 +204,7 @@ impl Core {
                 .with_hint("name the secret's host in its network, or leave the secret out"));
         }
         let now = self.clock.now();
-        let quota = &self.settings.quota;
+        let quota = &self.quotas.of(&spec.owner);
         let reservation = || Reservation { core: Arc::clone(self), id: id.clone(), kept: false };
         if !persistent && spec.name.is_none() && quota.disk.is_none() {
             self.registry.reserve(id, spec, quota, &Elsewhere::default(), now)?;

@@ -10,13 +10,17 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::sync::{mpsc, watch};
+use tracing::field::Empty;
+use tracing::{Span, info_span};
 
 use super::history::{DeedKey, Line, now_ns};
 use super::hold::Hold;
+use crate::SPANS;
 use crate::engine::{Process, ProcessControl};
 use crate::error::{Error, Result};
 use crate::event::EventKind;
 use crate::exec::{ExecOutcome, ExecRequest, OnDisconnect, Signal, TerminalSize};
+use crate::id::SandboxId;
 use crate::output::{CappedOutput, OutputCaps};
 
 /// How long output is read after the command has ended: what it wrote is in the pipe by then, and a daemon that it left
@@ -140,6 +144,7 @@ impl Execution {
     pub(super) fn supervise(hold: Hold, request: &ExecRequest, process: Process, deed: Option<DeedKey>) -> Self {
         let program = request.argv()[0].clone();
         hold.core.emit(&hold.owner, &hold.id, EventKind::ExecStarted { program: program.clone() });
+        let id = hold.id.clone();
         let command: Arc<dyn ProcessControl> = Arc::from(process.control);
         let (end, ends) = watch::channel(None);
         let (alive, nobody) = mpsc::channel(1);
@@ -150,6 +155,7 @@ impl Execution {
             hold,
             program,
             deed,
+            span: span(&request.argv()[0], &id),
             command: Arc::clone(&command),
             on_disconnect: request.on_disconnect,
             end,
@@ -198,6 +204,7 @@ struct Supervisor {
     hold: Hold,
     program: String,
     deed: Option<DeedKey>,
+    span: Span,
     command: Arc<dyn ProcessControl>,
     on_disconnect: OnDisconnect,
     end: watch::Sender<Option<End>>,
@@ -226,7 +233,11 @@ impl Supervisor {
         if let (Some(key), Ok(outcome)) = (self.deed, &ended) {
             core.remember(&id, Line::Ended { key, ended_ns: now_ns(), status: outcome.status });
         }
-        drop(self.hold);
+        match &ended {
+            Ok(outcome) => self.span.record("sandpen.run.status", outcome.status.as_str()),
+            Err(error) => self.span.record("otel.error", error.kind().as_str()),
+        };
+        drop((self.hold, self.span));
         let outcome = ended.as_ref().ok().cloned();
         self.end.send_replace(Some(ended.map_err(Arc::new)));
         if let Some(outcome) = outcome {
@@ -237,6 +248,21 @@ impl Supervisor {
         }
     }
 }
+
+fn span(program: &str, id: &SandboxId) -> Span {
+    let program: String = program.chars().take(SHOWN_CHARACTERS).collect();
+    info_span!(
+        target: SPANS,
+        "exec",
+        "sandpen.sandbox.id" = id.as_str(),
+        "process.executable.name" = program,
+        "sandpen.run.status" = Empty,
+        "otel.error" = Empty,
+    )
+}
+
+/// Of the name of a program, in a span.
+const SHOWN_CHARACTERS: usize = 256;
 
 /// Counts what is read, and says when there is no more to count.
 struct Counted {

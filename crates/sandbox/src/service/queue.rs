@@ -119,6 +119,13 @@ impl<W> Queue<W> {
         Some((next, waiter))
     }
 
+    /// Slots that are taken, and those who wait.
+    pub fn count(&self) -> (usize, usize) {
+        self.shares
+            .values()
+            .fold((0, 0), |(slots, waiting), share| (slots + share.slots, waiting + share.waiting.len()))
+    }
+
     fn end_turn(&mut self, owner: &Owner) {
         if let Some(position) = self.turns.iter().position(|waiting| waiting == owner) {
             self.turns.remove(position);

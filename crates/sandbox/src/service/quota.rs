@@ -1,10 +1,13 @@
 //! What one owner may hold at once. Pure: the registry counts, this says yes or no.
 
 use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::exec::ExecRequest;
+use crate::id::Owner;
+use crate::pace::PerMinute;
 use crate::spec::{ByteSize, Lifetime, Limits, Persistence, SandboxSpec};
 use crate::tree::SavedName;
 
@@ -14,6 +17,8 @@ pub struct Quota {
     pub sandboxes: usize,
     /// How many of them may be persistent.
     pub persistent: usize,
+    /// The sum of the processor limits of all of them, in thousandths.
+    pub cpu_millis: Option<u64>,
     /// The sum of the memory limits of all of them.
     pub memory: Option<ByteSize>,
     /// The sum of the disk limits of all of them, and of the bytes of the owner's saved images and checkpoints.
@@ -23,6 +28,8 @@ pub struct Quota {
     pub execs: usize,
     /// Jobs that run at once, those that wait for their sandbox among them.
     pub jobs: usize,
+    /// How often something may be started, in all sandboxes of the owner together.
+    pub runs: Option<PerMinute>,
     pub exec_timeout: Duration,
     pub idle_lifetime: Duration,
     /// `None` lets a sandbox live as long as it is used.
@@ -34,12 +41,14 @@ impl Default for Quota {
         Self {
             sandboxes: 1000,
             persistent: 100,
+            cpu_millis: None,
             memory: None,
             disk: None,
             saved_images: 1000,
             execs: 1000,
             // A client that sends a thousand runs at once has them done one after the other, not refused.
             jobs: 2000,
+            runs: None,
             exec_timeout: Duration::from_secs(30 * 60),
             idle_lifetime: Duration::from_secs(24 * 60 * 60),
             total_lifetime: None,
@@ -52,6 +61,7 @@ impl Default for Quota {
 pub(crate) struct Holdings {
     pub sandboxes: usize,
     pub persistent: usize,
+    pub cpu_millis: u64,
     pub memory: u64,
     /// Also that of saved images and checkpoints, where they count.
     pub disk: u64,
@@ -86,14 +96,16 @@ impl Elsewhere {
 impl Holdings {
     pub fn of(spec: &SandboxSpec) -> Self {
         let persistent = usize::from(spec.persistence == Persistence::Persistent);
-        let Limits { memory, disk, .. } = spec.limits;
-        Self { sandboxes: 1, persistent, memory: memory.bytes(), disk: disk.bytes(), execs: 0 }
+        let Limits { cpu_millis, memory, disk, .. } = spec.limits;
+        let cpu_millis = u64::from(cpu_millis);
+        Self { sandboxes: 1, persistent, cpu_millis, memory: memory.bytes(), disk: disk.bytes(), execs: 0 }
     }
 
     pub fn and(&self, other: &Self) -> Self {
         Self {
             sandboxes: self.sandboxes + other.sandboxes,
             persistent: self.persistent + other.persistent,
+            cpu_millis: self.cpu_millis.saturating_add(other.cpu_millis),
             memory: self.memory.saturating_add(other.memory),
             disk: self.disk.saturating_add(other.disk),
             execs: self.execs + other.execs,
@@ -104,6 +116,7 @@ impl Holdings {
         Self {
             sandboxes: self.sandboxes.saturating_sub(other.sandboxes),
             persistent: self.persistent.saturating_sub(other.persistent),
+            cpu_millis: self.cpu_millis.saturating_sub(other.cpu_millis),
             memory: self.memory.saturating_sub(other.memory),
             disk: self.disk.saturating_sub(other.disk),
             execs: self.execs.saturating_sub(other.execs),
@@ -127,6 +140,15 @@ impl Quota {
                 self.persistent
             ))
             .with_hint("stop a persistent sandbox that you no longer need"));
+        }
+        let asked = u64::from(spec.limits.cpu_millis);
+        let whole = held.cpu_millis.saturating_add(asked);
+        if let Some(most) = self.cpu_millis.filter(|most| whole > *most) {
+            let [asked, whole, most] = [asked, whole, most].map(|millis| millis as f64 / 1000.0);
+            return Err(Error::limit_exceeded(format!(
+                "{asked} more processors would make {whole}, and {most} are allowed"
+            ))
+            .with_hint("stop a sandbox that you no longer need, or ask for fewer processors"));
         }
         let asked = spec.limits.memory.bytes();
         if let Some(memory) = self.memory
@@ -214,6 +236,33 @@ impl Quota {
     }
 }
 
+/// The bounds of all owners, which may change while the service runs.
+#[derive(Debug)]
+pub(crate) struct Quotas(RwLock<Bounds>);
+
+/// Some owners have bounds of their own.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    pub usual: Quota,
+    pub of: BTreeMap<Owner, Quota>,
+}
+
+impl Quotas {
+    pub fn new(bounds: Bounds) -> Self {
+        Self(RwLock::new(bounds))
+    }
+
+    pub fn of(&self, owner: &Owner) -> Quota {
+        let bounds = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        bounds.of.get(owner).copied().unwrap_or(bounds.usual)
+    }
+
+    /// What is held already stays, also where it is more than what is allowed from now on.
+    pub fn replace(&self, bounds: Bounds) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = bounds;
+    }
+}
+
 fn too_much_disk(asked: ByteSize, held: u64, allowed: ByteSize) -> Error {
     let whole = ByteSize::new(held.saturating_add(asked.bytes()));
     Error::limit_exceeded(format!("{asked} more disk would make {whole}, and {allowed} are allowed"))
@@ -223,7 +272,6 @@ fn too_much_disk(asked: ByteSize, held: u64, allowed: ByteSize) -> Error {
 mod tests {
     use super::*;
     use crate::error::ErrorKind;
-    use crate::id::Owner;
 
     fn refused(result: Result<()>) -> bool {
         result.is_err_and(|error| error.kind() == ErrorKind::LimitExceeded && error.hint().is_some())
@@ -234,11 +282,13 @@ mod tests {
         let quota = Quota { sandboxes: 3, persistent: 1, memory: Some(ByteSize::mebibytes(1024)), ..Quota::default() };
         let spec = SandboxSpec::new(Owner::local());
         let persistent = SandboxSpec { persistence: Persistence::Persistent, ..spec.clone() };
-        let quota = Quota { disk: Some(ByteSize::mebibytes(4096)), ..quota };
+        let quota = Quota { disk: Some(ByteSize::mebibytes(4096)), cpu_millis: Some(4000), ..quota };
         let admit = |held: &Holdings, spec: &SandboxSpec| quota.admit_sandbox(held, &Elsewhere::default(), spec);
-        let held = Holdings { sandboxes: 1, persistent: 1, memory: 512 << 20, disk: 3 << 30, execs: 0 };
+        let held =
+            Holdings { sandboxes: 1, persistent: 1, cpu_millis: 3000, memory: 512 << 20, disk: 3 << 30, execs: 0 };
         assert!(admit(&held, &spec).is_ok());
         assert!(refused(admit(&held, &persistent)));
+        assert!(refused(admit(&Holdings { cpu_millis: 3001, ..held }, &spec)));
         assert!(refused(admit(&Holdings { memory: (512 << 20) + 1, ..held }, &spec)));
         assert!(refused(admit(&Holdings { memory: u64::MAX, ..held }, &spec)));
         assert!(refused(admit(&Holdings { disk: (3 << 30) + 1, ..held }, &spec)));

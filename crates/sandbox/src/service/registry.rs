@@ -337,6 +337,12 @@ impl Registry {
         self.lock().entries.iter().map(|(id, entry)| entry.info(id, clock)).collect()
     }
 
+    /// Sandboxes, and commands that run in them.
+    pub fn count(&self) -> (usize, usize) {
+        let map = self.lock();
+        (map.entries.len(), map.holdings.values().map(|held| held.execs).sum())
+    }
+
     /// Those that the engine should know.
     pub fn live(&self, persistence: Persistence) -> Vec<SandboxId> {
         let map = self.lock();

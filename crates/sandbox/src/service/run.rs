@@ -49,7 +49,7 @@ impl Core {
         if request.terminal.is_some() && !self.capabilities.terminal {
             return Err(Error::unsupported(format!("the {} engine has no terminals", self.capabilities.name)));
         }
-        let hold = Hold::take(self, owner, id, Use::Exec(request, &self.settings.quota))?;
+        let hold = Hold::take(self, owner, id, Use::Exec(request, &self.quotas.of(owner)))?;
         hold.keep_alive(request.timeout).await?;
         let started_ns = now_ns();
         match self.engine.start(id, request).await {

@@ -44,6 +44,11 @@ impl Slots {
         granted.await.map_err(|_| Error::internal("waiting for a slot ended without an answer"))
     }
 
+    /// Those that are taken, and those who wait for one.
+    pub fn count(&self) -> (usize, usize) {
+        self.lock().count()
+    }
+
     fn grant(&self, owner: &Owner) -> Slot {
         Slot { slots: self.clone(), owner: owner.clone() }
     }

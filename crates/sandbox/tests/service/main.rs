@@ -13,6 +13,7 @@ mod overhead;
 mod packages;
 mod persistence;
 mod quotas;
+mod rates;
 mod support;
 mod trees;
 mod vanishing;

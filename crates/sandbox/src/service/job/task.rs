@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
+use tracing::Instrument;
 
 use super::attend::Attendants;
 use super::stream::Streams;
@@ -44,6 +45,7 @@ impl Core {
             return Ok(known);
         }
         self.check(owner, &mut request)?;
+        self.admit_run(owner)?;
         let (sandbox, fresh, network) = match &request.place {
             JobPlace::Existing(id) => (id.clone(), false, self.registry.info(owner, id, &self.clock)?.network),
             JobPlace::Fresh(spec) => (SandboxId::random()?, true, spec.network.clone()),
@@ -62,14 +64,15 @@ impl Core {
             attendants: Attendants::default(),
             unproven: AtomicBool::new(false),
         });
-        if let Some(known) = self.jobs.register(&shared, key, self.settings.quota.jobs)? {
+        if let Some(known) = self.jobs.register(&shared, key, self.quotas.of(owner).jobs)? {
             return Ok(known);
         }
         let promise = Promise { core: Arc::clone(self), job: Arc::clone(&shared) };
-        self.runtime.spawn(async move {
+        let seeing_through = async move {
             let ended = promise.core.see_through(&promise.job, request).await;
             promise.keep(ended);
-        });
+        };
+        self.runtime.spawn(seeing_through.in_current_span());
         Ok(Job { shared })
     }
 
@@ -86,16 +89,16 @@ impl Core {
                 if self.settings.image_runners.is_none() {
                     self.settings.runners.find(&run.language)?;
                 }
-                self.settings.quota.admit_timeout(run.timeout)?;
+                self.quotas.of(owner).admit_timeout(run.timeout)?;
             }
             JobWork::Command(command) => {
                 if command.output == OutputTarget::Log {
                     return Err(Error::invalid_input("a job keeps its output itself, so it cannot go to a log"));
                 }
                 command.on_disconnect = OnDisconnect::Kill;
-                self.settings.quota.admit_timeout(command.timeout)?;
+                self.quotas.of(owner).admit_timeout(command.timeout)?;
             }
-            JobWork::Program(program) => self.settings.quota.admit_timeout(program.timeout)?,
+            JobWork::Program(program) => self.quotas.of(owner).admit_timeout(program.timeout)?,
         }
         match &mut request.place {
             JobPlace::Existing(id) => self.locate(owner, id).map(drop),
