@@ -16,12 +16,12 @@ const LEAST_BURST: f64 = 16.0 * 1024.0;
 /// One bound, shared by all that it holds for.
 #[derive(Debug)]
 pub(crate) struct Cap {
-    allowance: Allowance,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
+    allowance: Allowance,
     open: usize,
     moved: u64,
     /// Bytes that may be moved now without being faster than the rate.
@@ -40,20 +40,22 @@ pub(crate) enum Leave {
 
 impl Cap {
     pub fn new(allowance: Allowance) -> Arc<Self> {
-        let state = State { open: 0, moved: 0, level: 0.0, filled: Instant::now() };
-        let cap = Self { allowance, state: Mutex::new(state) };
-        if let Some(rate) = allowance.rate {
-            cap.lock().level = burst(rate);
-        }
-        Arc::new(cap)
+        let level = allowance.rate.map_or(0.0, burst);
+        let state = State { allowance, open: 0, moved: 0, level, filled: Instant::now() };
+        Arc::new(Self { state: Mutex::new(state) })
+    }
+
+    /// From now on. What was moved counts, and connections beyond the new number stay until they end.
+    pub fn set(&self, allowance: Allowance) {
+        self.lock().allowance = allowance;
     }
 
     fn enter(self: &Arc<Self>) -> Result<Place, Denial> {
         let mut state = self.lock();
-        if self.allowance.bytes.is_some_and(|bytes| state.moved >= bytes) {
+        if state.allowance.bytes.is_some_and(|bytes| state.moved >= bytes) {
             return Err(Denial::BytesUsedUp);
         }
-        if state.open >= self.allowance.connections {
+        if state.open >= state.allowance.connections {
             return Err(Denial::TooManyConnections);
         }
         state.open += 1;
@@ -61,11 +63,8 @@ impl Cap {
     }
 
     fn ask(&self, wanted: usize, now: Instant) -> Leave {
-        let Allowance { connections: _, bytes, rate } = self.allowance;
-        if bytes.is_none() && rate.is_none() {
-            return Leave::Now(wanted);
-        }
         let mut state = self.lock();
+        let Allowance { connections: _, bytes, rate } = state.allowance;
         let mut leave = wanted;
         if let Some(bytes) = bytes {
             let left = bytes.saturating_sub(state.moved);
@@ -93,12 +92,14 @@ impl Cap {
     }
 
     fn give_back(&self, unused: usize) {
-        if unused == 0 || (self.allowance.bytes.is_none() && self.allowance.rate.is_none()) {
+        if unused == 0 {
             return;
         }
         let mut state = self.lock();
         state.moved = state.moved.saturating_sub(unused as u64);
-        state.level += unused as f64;
+        if state.allowance.rate.is_some() {
+            state.level += unused as f64;
+        }
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -182,6 +183,17 @@ mod tests {
         assert_eq!(caps.ask(1), Leave::Never);
         assert_eq!(caps.of_sandbox.lock().moved, 60);
         assert_eq!(caps.enter().unwrap_err(), Denial::BytesUsedUp);
+    }
+
+    #[test]
+    fn a_bound_that_is_set_later_counts_what_was_moved_before() {
+        let caps = Caps { of_sandbox: cap(9, None, None), of_owner: cap(9, None, None) };
+        assert_eq!(caps.ask(40), Leave::Now(40));
+        caps.of_owner.set(Allowance { connections: 9, bytes: Some(50), rate: None });
+        assert_eq!(caps.ask(40), Leave::Now(10));
+        assert_eq!(caps.ask(1), Leave::Never);
+        caps.of_owner.set(Allowance { connections: 9, bytes: None, rate: None });
+        assert_eq!(caps.ask(40), Leave::Now(40));
     }
 
     #[test]

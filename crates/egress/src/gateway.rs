@@ -33,6 +33,8 @@ pub struct GatewaySettings {
     pub secrets: SecretSource,
     pub of_sandbox: Allowance,
     pub of_owner: Allowance,
+    /// Of owners for whom it is another.
+    pub of_owners: HashMap<Owner, Allowance>,
     pub events: EventBus,
     /// Rules to be left out, to see that a test would notice.
     #[cfg(feature = "weaken")]
@@ -46,6 +48,7 @@ impl Default for GatewaySettings {
             secrets: SecretSource::default(),
             of_sandbox: Allowance { connections: 1024, bytes: None, rate: None },
             of_owner: Allowance { connections: 4096, bytes: None, rate: None },
+            of_owners: HashMap::new(),
             events: EventBus::default(),
             #[cfg(feature = "weaken")]
             without: std::collections::BTreeSet::new(),
@@ -67,14 +70,28 @@ impl Sockets {
     pub const PROXY_PORT: u16 = 3128;
 }
 
+/// What all sandboxes of an owner may do together.
+#[derive(Debug)]
+struct Owners {
+    usual: Allowance,
+    of: HashMap<Owner, Allowance>,
+    /// For as long as the process lives: what an owner used up stays used up.
+    caps: HashMap<Owner, Arc<Cap>>,
+}
+
+impl Owners {
+    fn allowance(&self, owner: &Owner) -> Allowance {
+        self.of.get(owner).copied().unwrap_or(self.usual)
+    }
+}
+
 /// One for each process. Runs on a thread of its own, which starts with the first door.
 #[derive(Debug)]
 pub struct Gateway {
     settings: GatewaySettings,
     reach: Arc<Reach>,
     resolver: Arc<Resolver>,
-    /// For as long as the process lives: what an owner used up stays used up.
-    owners: Mutex<HashMap<Owner, Arc<Cap>>>,
+    owners: Mutex<Owners>,
     /// Secrets that this process found elsewhere than where people keep theirs.
     entrusted: Mutex<Vault>,
     worker: Mutex<Option<Worker>>,
@@ -88,9 +105,13 @@ impl Gateway {
         };
         Self {
             reach: Arc::new(Reach::new(settings.private_hosts.clone(), rules)),
+            owners: Mutex::new(Owners {
+                usual: settings.of_owner,
+                of: settings.of_owners.clone(),
+                caps: HashMap::new(),
+            }),
             settings,
             resolver: Arc::default(),
-            owners: Mutex::default(),
             entrusted: Mutex::default(),
             worker: Mutex::default(),
         }
@@ -200,7 +221,15 @@ impl Gateway {
 
     fn cap_of(&self, owner: &Owner) -> Arc<Cap> {
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(owners.entry(owner.clone()).or_insert_with(|| Cap::new(self.settings.of_owner)))
+        let allowance = owners.allowance(owner);
+        Arc::clone(owners.caps.entry(owner.clone()).or_insert_with(|| Cap::new(allowance)))
+    }
+
+    /// Allowances of owners, in place of those before, also for what is open.
+    pub fn set_allowances(&self, usual: Allowance, of: HashMap<Owner, Allowance>) {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        (owners.usual, owners.of) = (usual, of);
+        owners.caps.iter().for_each(|(owner, cap)| cap.set(owners.allowance(owner)));
     }
 }
 

@@ -147,8 +147,14 @@ impl Outlet {
             None => SecretSource::UsualFile(SecretsFile::of_state_directory(config.state_dir()?)),
         };
         let events = EventBus::default();
-        let settings =
-            GatewaySettings { private_hosts, secrets: secrets.clone(), of_sandbox, of_owner, events: events.clone() };
+        let settings = GatewaySettings {
+            private_hosts,
+            secrets: secrets.clone(),
+            of_sandbox,
+            of_owner,
+            events: events.clone(),
+            ..GatewaySettings::default()
+        };
         Ok(Self { gateway: Arc::new(Gateway::new(settings)), events, secrets })
     }
 
