@@ -12,8 +12,9 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use self::line::Line;
-pub use self::line::{CallOutcome, Deed};
+pub use self::line::{CallOutcome, CalledTool, Deed};
 use self::trail::Trail;
+use crate::metrics::Metrics;
 
 mod line;
 pub mod recent;
@@ -32,13 +33,18 @@ pub struct Audit {
 
 /// Where deeds are told. Copies tell the same.
 #[derive(Clone, Debug)]
-pub struct Recorder(Option<mpsc::Sender<Deed>>);
+pub struct Recorder {
+    sender: Option<mpsc::Sender<Deed>>,
+    metrics: Metrics,
+}
 
 impl Recorder {
     pub fn record(&self, deed: Deed) {
-        if let Some(sender) = &self.0
+        self.metrics.saw(&deed);
+        if let Some(sender) = &self.sender
             && let Err(error) = sender.try_send(deed)
         {
+            self.metrics.lost_lines(1);
             tracing::warn!(%error, "a deed came faster than it could be written");
         }
     }
@@ -46,16 +52,17 @@ impl Recorder {
 
 impl Audit {
     /// From now on. Where nobody reads the lines, nobody listens either.
-    pub fn start(events: &EventBus, trail: Option<&Path>) -> Result<Self> {
+    pub fn start(events: &EventBus, trail: Option<&Path>, metrics: &Metrics) -> Result<Self> {
+        let metrics = metrics.clone();
         let trail = trail.map(Trail::open).transpose()?;
         let over = CancellationToken::new();
         if trail.is_none() && !tracing::enabled!(tracing::Level::INFO) {
-            return Ok(Self { task: None, over, recorder: Recorder(None) });
+            return Ok(Self { task: None, over, recorder: Recorder { sender: None, metrics } });
         }
         let (sender, deeds) = mpsc::channel(QUEUE);
-        let writer = Writer { trail };
+        let writer = Writer { trail, metrics: metrics.clone() };
         let task = tokio::spawn(listen(events.subscribe(), deeds, writer, over.clone()));
-        Ok(Self { task: Some(task), over, recorder: Recorder(Some(sender)) })
+        Ok(Self { task: Some(task), over, recorder: Recorder { sender: Some(sender), metrics } })
     }
 
     pub fn recorder(&self) -> Recorder {
@@ -73,14 +80,22 @@ impl Audit {
 
 struct Writer {
     trail: Option<Trail>,
+    metrics: Metrics,
 }
 
 impl Writer {
     fn write(&mut self, line: &Line) {
         log(line);
-        if let Some(trail) = &mut self.trail {
-            trail.add(line, SystemTime::now());
+        if let Some(trail) = &mut self.trail
+            && !trail.add(line, SystemTime::now())
+        {
+            self.metrics.lost_lines(1);
         }
+    }
+
+    fn write_missed(&mut self, count: u64) {
+        self.metrics.lost_lines(count);
+        self.write(&Line::missed(count));
     }
 }
 
@@ -94,7 +109,7 @@ async fn listen(
         tokio::select! {
             received = events.recv() => match received {
                 Ok(event) => writer.write(&Line::from(&event)),
-                Err(RecvError::Lagged(count)) => writer.write(&Line::missed(count)),
+                Err(RecvError::Lagged(count)) => writer.write_missed(count),
                 Err(RecvError::Closed) => break,
             },
             Some(deed) = deeds.recv() => writer.write(&Line::from(deed)),
@@ -107,7 +122,7 @@ async fn listen(
     loop {
         match events.try_recv() {
             Ok(event) => writer.write(&Line::from(&event)),
-            Err(TryRecvError::Lagged(count)) => writer.write(&Line::missed(count)),
+            Err(TryRecvError::Lagged(count)) => writer.write_missed(count),
             Err(TryRecvError::Empty | TryRecvError::Closed) => break,
         }
     }

@@ -10,6 +10,7 @@ use sandbox::{
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
+use crate::metrics::Metrics;
 
 /// All that was logged.
 #[derive(Clone, Default)]
@@ -137,7 +138,7 @@ async fn what_happened_before_the_end_is_written_and_what_was_missed_is_counted(
     let log = tracing_subscriber::fmt().with_writer(lines.clone()).with_ansi(false).finish();
     let _guard = tracing::subscriber::set_default(log);
     let events = EventBus::default();
-    let audit = Audit::start(&events, None).unwrap();
+    let audit = Audit::start(&events, None, &Metrics::default()).unwrap();
     // More than the bus keeps, in one go: the listener had no turn meanwhile.
     for _ in 0..5000 {
         events.emit(&Owner::local(), &id(), EventKind::Renewed);

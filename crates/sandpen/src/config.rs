@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use sandbox::{Error, HostRule, Image, Insistence, Layer, Quota, Result};
+use sandbox::{Error, HostRule, Image, Insistence, Layer, PerMinute, Quota, Result};
 use tools::{Ceiling, ImagePattern, ProfileName, ProfileOptions, Selection, Toolset};
 
 pub use self::code::CodeConfig;
@@ -19,9 +19,11 @@ pub use self::gateway::GatewayConfig;
 pub use self::http::HttpConfig;
 pub use self::key::Key;
 use self::key::Shape;
+pub use self::limits::OwnerLimits;
 pub use self::places::base_directory;
 use self::places::{usual_files, usual_state_dir};
 pub use self::registries::RegistryConfig;
+pub use self::reread::Reread;
 pub use self::sandboxes::SandboxConfig;
 pub use self::written::{Origin, Written};
 use crate::transfer::roots::OpenedPath;
@@ -38,9 +40,11 @@ pub mod gateway;
 mod given;
 pub mod http;
 pub mod key;
+mod limits;
 mod places;
 mod profiles;
 pub mod registries;
+mod reread;
 pub mod sandboxes;
 pub mod written;
 
@@ -65,6 +69,10 @@ pub struct Config {
     pub packages: PackageConfig,
     /// The most that one owner may have.
     pub quota: Quota,
+    /// How often one owner may ask over HTTP.
+    requests: Option<PerMinute>,
+    /// What is different for some owners.
+    exceptions: Vec<limits::Exception>,
     /// All that was written, for reading it again with another profile's wishes before it.
     places: Vec<Written>,
     /// The file that a flag named.
@@ -95,6 +103,7 @@ pub struct ServerConfig {
     /// Images that clients may ask for.
     pub images: Vec<ImagePattern>,
     pub log: LogLevel,
+    pub log_format: LogFormat,
     /// Where to write down what is done, besides the log.
     pub audit_log: Option<PathBuf>,
 }
@@ -121,6 +130,7 @@ impl Default for Config {
                 opened: Vec::new(),
                 images: Vec::new(),
                 log: LogLevel::Warn,
+                log_format: LogFormat::Text,
                 audit_log: None,
             },
             http: HttpConfig::default(),
@@ -128,6 +138,8 @@ impl Default for Config {
             registries: RegistryConfig::default(),
             packages: PackageConfig::default(),
             quota: Quota::default(),
+            requests: None,
+            exceptions: Vec::new(),
             places: Vec::new(),
             named_file: None,
         }
@@ -249,6 +261,7 @@ impl Config {
             Key::AllowedOrigins => self.http.allowed_origins.clear(),
             Key::InsecureRegistry => self.registries.insecure.clear(),
             Key::RegistryMirror => self.registries.mirrors.clear(),
+            Key::OwnerLimit => self.exceptions.clear(),
             Key::Engine
             | Key::StateDir
             | Key::Json
@@ -291,14 +304,21 @@ impl Config {
             | Key::MaxProcesses
             | Key::MaxDisk
             | Key::MaxNetwork
+            | Key::OwnerSandboxes
+            | Key::OwnerCpus
+            | Key::OwnerMemory
             | Key::OwnerDisk
             | Key::OwnerSavedImages
+            | Key::OwnerRuns
+            | Key::OwnerRequests
             | Key::Log
+            | Key::LogFormat
             | Key::AuditLog
             | Key::Listen
             | Key::NoAuth
             | Key::TlsCert
             | Key::TlsKey
+            | Key::MetricsListen
             | Key::MaxBody
             | Key::NoLegacySse => {}
         }
@@ -370,14 +390,22 @@ impl Config {
             Key::MaxProcesses => self.server.ceiling.processes = number(value)?,
             Key::MaxDisk => self.server.ceiling.disk = value.parse()?,
             Key::MaxNetwork => self.server.ceiling.network = value.parse()?,
+            Key::OwnerSandboxes => self.quota.sandboxes = number(value)?,
+            Key::OwnerCpus => self.quota.cpu_millis = Some(cpu_millis(value)?.into()),
+            Key::OwnerMemory => self.quota.memory = Some(value.parse()?),
             Key::OwnerDisk => self.quota.disk = Some(value.parse()?),
             Key::OwnerSavedImages => self.quota.saved_images = number(value)?,
+            Key::OwnerRuns => self.quota.runs = Some(limits::per_minute(value)?),
+            Key::OwnerRequests => self.requests = Some(limits::per_minute(value)?),
+            Key::OwnerLimit => self.exceptions.push(value.parse()?),
             Key::Log => self.server.log = value.parse()?,
+            Key::LogFormat => self.server.log_format = value.parse()?,
             Key::AuditLog => self.server.audit_log = Some(absolute(value)?),
             Key::Listen => self.http.listen = http::address(value)?,
             Key::NoAuth => self.http.no_auth = truth(value)?,
             Key::TlsCert => self.http.tls_cert = Some(absolute(value)?),
             Key::TlsKey => self.http.tls_key = Some(absolute(value)?),
+            Key::MetricsListen => self.http.metrics_listen = Some(http::loopback(value)?),
             Key::AllowedHosts => self.http.allowed_hosts.push(value.parse()?),
             Key::AllowedOrigins => self.http.allowed_origins.push(value.parse()?),
             Key::MaxBody => self.http.max_body = http::body_size(value)?,
@@ -453,6 +481,12 @@ word!(
         Debug = "debug",
         Trace = "trace",
     }
+);
+
+word!(
+    /// How a line of the log is written.
+    LogFormat,
+    "a format of the log" { Text = "text", Json = "json", }
 );
 
 impl EngineChoice {

@@ -16,6 +16,7 @@ use tokio::net::TcpListener;
 use self::access::{Access, Caller, Refusal};
 use self::drain::{Drain, Lasting};
 use crate::output::reason;
+use crate::service_manager;
 
 pub mod access;
 pub mod answer;
@@ -36,8 +37,27 @@ pub enum Entrance {
     Token,
 }
 
-/// Whoever can reach the address and gets in can run code, so other machines must not reach it where everybody gets in.
+/// The socket that this process was started with, or else a new one at the address.
+pub async fn listen(address: SocketAddr, entrance: Entrance) -> Result<TcpListener> {
+    let unusable = |cause: std::io::Error| Error::unavailable("the inherited socket is not usable").with_cause(cause);
+    match service_manager::inherited_listener()? {
+        Some(listener) => {
+            check_reach(listener.local_addr().map_err(unusable)?, entrance)?;
+            TcpListener::from_std(listener).map_err(unusable)
+        }
+        None => bind(address, entrance).await,
+    }
+}
+
 pub async fn bind(address: SocketAddr, entrance: Entrance) -> Result<TcpListener> {
+    check_reach(address, entrance)?;
+    TcpListener::bind(address)
+        .await
+        .map_err(|cause| Error::unavailable(format!("cannot listen on {address}: {}", reason(&cause))))
+}
+
+/// Whoever can reach the address and gets in can run code, so other machines must not reach it where everybody gets in.
+fn check_reach(address: SocketAddr, entrance: Entrance) -> Result<()> {
     if !address.ip().is_loopback() && entrance == Entrance::Open {
         return Err(Error::new(
             ErrorKind::Denied,
@@ -47,9 +67,7 @@ pub async fn bind(address: SocketAddr, entrance: Entrance) -> Result<TcpListener
             "leave --no-auth out and give each of them a token with `sandpen token create`, or listen on 127.0.0.1",
         ));
     }
-    TcpListener::bind(address)
-        .await
-        .map_err(|cause| Error::unavailable(format!("cannot listen on {address}: {}", reason(&cause))))
+    Ok(())
 }
 
 /// All routes behind their checks.

@@ -20,14 +20,17 @@ pub mod exit;
 pub mod export;
 pub mod http;
 pub mod install;
+pub mod limits;
 pub mod log;
 pub mod mcp;
+pub mod metrics;
 pub mod outcome;
 pub mod output;
 pub mod packages;
 pub mod profiles;
 pub mod pulls;
 pub mod random;
+pub mod service_manager;
 pub mod spinner;
 pub mod suggest;
 pub mod table;
@@ -39,6 +42,7 @@ pub mod signals;
 pub mod streams;
 #[cfg_attr(windows, path = "terminal/windows.rs")]
 pub mod terminal;
+pub mod trace;
 pub mod transfer;
 pub mod wiring;
 

@@ -1,21 +1,40 @@
-//! What servers tell of themselves, on standard error and nowhere else.
+//! What servers tell of themselves, on standard error and nowhere else; and the traces of what they do, where somebody collects
+//! them.
 
+use sandbox::{Result, SPANS};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 
-use crate::config::LogLevel;
-use crate::mcp;
+use crate::config::{LogFormat, LogLevel, ServerConfig};
+use crate::{mcp, trace};
 
 /// Once, by the command that serves. A second call changes nothing.
-pub fn start(level: LogLevel) {
+pub fn start(config: &ServerConfig) -> Result<Option<trace::Prepared>> {
+    let (spans, prepared) = trace::prepare()?.unzip();
+    let spans = spans.map(|spans| spans.with_filter(Targets::new().with_target(SPANS, LevelFilter::INFO)));
+    let _ = tracing_subscriber::registry().with(spans).with(lines(config)).try_init();
+    Ok(prepared)
+}
+
+fn lines<S>(config: &ServerConfig) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
+    let level = config.log;
     let filter = Targets::new()
         .with_default(filter(level))
+        .with_target(SPANS, LevelFilter::OFF)
         .with_target(mcp::LIBRARY, library(level))
         .with_target(format!("{}::service", mcp::LIBRARY), undelivered(level));
-    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false).with_filter(filter);
-    let _ = tracing_subscriber::registry().with(lines).try_init();
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    match config.log_format {
+        LogFormat::Text => lines.with_filter(filter).boxed(),
+        LogFormat::Json => {
+            lines.json().flatten_event(true).with_current_span(false).with_span_list(false).with_filter(filter).boxed()
+        }
+    }
 }
 
 fn filter(level: LogLevel) -> LevelFilter {
@@ -45,3 +64,7 @@ fn undelivered(level: LogLevel) -> LevelFilter {
         LogLevel::Trace => LevelFilter::TRACE,
     }
 }
+
+#[cfg(test)]
+#[path = "log_tests.rs"]
+mod tests;

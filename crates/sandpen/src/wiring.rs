@@ -142,6 +142,7 @@ pub struct Outlet {
 impl Outlet {
     pub fn new(config: &Config) -> Result<Self> {
         let GatewayConfig { private_hosts, secrets_file, of_sandbox, of_owner } = config.gateway.clone();
+        let of_owners = config.limits_of_owners().into_iter().map(|(owner, limits)| (owner, limits.network)).collect();
         let secrets = match secrets_file {
             Some(path) => SecretSource::File(SecretsFile::new(path)),
             None => SecretSource::UsualFile(SecretsFile::of_state_directory(config.state_dir()?)),
@@ -152,8 +153,8 @@ impl Outlet {
             secrets: secrets.clone(),
             of_sandbox,
             of_owner,
+            of_owners,
             events: events.clone(),
-            ..GatewaySettings::default()
         };
         Ok(Self { gateway: Arc::new(Gateway::new(settings)), events, secrets })
     }
@@ -229,6 +230,7 @@ async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recove
     settings.events = outlet.events.clone();
     settings.powers = built.powers;
     settings.quota = config.quota;
+    settings.quota_of = config.limits_of_owners().into_iter().map(|(owner, limits)| (owner, limits.quota)).collect();
     settings.passed_through = config.sandbox.passed_through().map(str::to_owned).collect();
     settings.runners = overlaid(config, settings.runners)?;
     if let Some(images) = &built.image_runners {

@@ -17,7 +17,7 @@ const MOST_CHARACTERS: usize = 256;
 pub enum Deed {
     Called {
         owner: Owner,
-        tool: String,
+        tool: CalledTool,
         /// The one that was named.
         sandbox: Option<SandboxId>,
         outcome: CallOutcome,
@@ -25,6 +25,30 @@ pub enum Deed {
     },
     /// Somebody was not let in.
     TurnedAway { source: Option<IpAddr>, why: &'static str },
+}
+
+/// A tool by its name: one that there is, or whatever a client called it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CalledTool {
+    Known(&'static str),
+    Unknown(String),
+}
+
+impl CalledTool {
+    /// One of few words, whatever a client says.
+    pub fn known(&self) -> &'static str {
+        match self {
+            Self::Known(name) => name,
+            Self::Unknown(_) => "unknown",
+        }
+    }
+
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Known(name) => name,
+            Self::Unknown(name) => name,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +63,7 @@ pub enum CallOutcome {
 }
 
 impl CallOutcome {
-    fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
             Self::Begun => "begun",
@@ -73,7 +97,7 @@ impl From<Deed> for Line {
                 sandbox,
                 event: "called",
                 details: vec![
-                    ("tool", chosen(&tool)),
+                    ("tool", chosen(tool.as_str())),
                     ("outcome", outcome.as_str().into()),
                     ("took_ms", milliseconds(took)),
                 ],

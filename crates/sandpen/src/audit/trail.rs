@@ -101,8 +101,9 @@ impl Trail {
         Ok(trail)
     }
 
-    /// A disk that is full must not end a server. How many lines are lost to it is in the next one that is not.
-    pub fn add(&mut self, line: &Line, now: SystemTime) {
+    /// Whether it was written. A disk that is full must not end a server: how many lines are lost to it is in the next one that is
+    /// not.
+    pub fn add(&mut self, line: &Line, now: SystemTime) -> bool {
         let mut object = Map::new();
         object.insert("number".to_owned(), (self.number + 1).into());
         object.insert("time".to_owned(), time::rfc3339(now).into());
@@ -126,12 +127,14 @@ impl Trail {
                 self.number += 1;
                 self.previous = digest;
                 self.missed = 0;
+                true
             }
             Err(error) => {
                 self.missed += 1;
                 // Half of a line would break the chain.
                 let cut = self.file.set_len(self.length);
                 tracing::error!(%error, ?cut, "a line of the audit trail is lost");
+                false
             }
         }
     }

@@ -15,7 +15,7 @@ fn written(count: usize) -> (tempfile::TempDir, PathBuf) {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("audit.jsonl");
     let mut trail = Trail::open(&path).unwrap();
-    (0..count).for_each(|_| trail.add(&line("file_read"), SystemTime::now()));
+    assert!((0..count).all(|_| trail.add(&line("file_read"), SystemTime::now())));
     trail.close();
     (place, path)
 }

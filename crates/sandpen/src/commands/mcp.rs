@@ -18,6 +18,8 @@ use crate::mcp::adapter::Callers;
 use crate::mcp::setup::Server;
 use crate::mcp::sse::Inbox;
 use crate::mcp::stdio::{self, Ending, Stdio};
+use crate::metrics::Metrics;
+use crate::trace::Traces;
 use crate::wiring::Outlet;
 use crate::{log, outcome, output, wiring};
 
@@ -134,15 +136,16 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         config.http.legacy_sse = true;
         return serve::serve(config, OLDER_INBOX);
     }
-    log::start(config.server.log);
+    let prepared = log::start(&config.server)?;
     if std::io::stdin().is_terminal() {
         output::note("this is for MCP clients, which speak JSON-RPC by lines", Some("Ctrl-C ends it"));
     }
     outcome::name_passed_through(&config.sandbox);
     let stdio = Stdio::take()?;
     wiring::block_on(async {
+        let traces = Traces::start(prepared);
         let outlet = Outlet::new(&config)?;
-        let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref())?;
+        let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref(), &Metrics::default())?;
         let (server, adapter) = Server::start(&config, &outlet, Callers::Local, audit.recorder()).await?;
         let served = stdio::serve(adapter, stdio).await;
         match served {
@@ -151,6 +154,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
             Ok(Ending::Orderly) => {
                 let ended = server.shut_down().await;
                 audit.finish().await;
+                traces.finish().await;
                 ended.map(|()| Exit::SUCCESS)
             }
             Err(error) => server.shut_down().await.and(Err(error)),

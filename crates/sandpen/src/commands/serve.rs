@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use axum::Router;
 use clap::Args;
-use sandbox::{Error, Result, Signal};
+use sandbox::{Error, Result};
 use serde::Serialize;
-use tokio::time::timeout;
+use tokio::net::TcpListener;
 use tools::{ProfileName, Selection};
 
 use crate::api::session::{self, SignIn};
@@ -22,9 +22,10 @@ use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::http::access::{Access, AllowedHost};
 use crate::http::body::Bodies;
-use crate::http::drain::{Drain, GRACE};
+use crate::http::drain::Drain;
 use crate::http::tls::Tls;
 use crate::http::{self, Entrance, bearer, listener};
+use crate::limits::{self, Turnstile};
 use crate::mcp;
 use crate::mcp::adapter::{Adapter, Callers};
 use crate::mcp::http::Alias;
@@ -32,11 +33,18 @@ use crate::mcp::rights::Rights;
 use crate::mcp::setup::Server;
 use crate::mcp::sse::Inbox;
 use crate::mcp::stdio::Ending;
+use crate::metrics::{self, Metrics};
 use crate::output::{self, Audience};
 use crate::profiles::code_runner::{self, Store};
-use crate::signals::{Heard, Signals};
+use crate::service_manager::{self, Condition};
+use crate::signals::Signals;
+use crate::trace::{self, Traces};
 use crate::wiring::Outlet;
 use crate::{api, dashboard, log, outcome, wiring};
+
+use self::reload::Reload;
+
+mod reload;
 
 /// Serve MCP clients over HTTP
 ///
@@ -69,6 +77,8 @@ impl Arguments {
 struct Listening {
     url: String,
     sse_url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics_url: Option<String>,
 }
 
 pub fn run(_arguments: Arguments, config: Config) -> Result<Exit> {
@@ -80,14 +90,15 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
     if config.server.profile == Some(ProfileName::CodeRunner) {
         config.code_runner.check()?;
     }
-    log::start(config.server.log);
+    let prepared = log::start(&config.server)?;
     outcome::name_passed_through(&config.sandbox);
     wiring::block_on(async {
         let mut signals = Signals::listen()?;
+        let traces = Traces::start(prepared);
         let authentication = authentication(&config)?;
         let tls = config.http.tls()?.map(Tls::load).transpose()?.map(Arc::new);
         // Before the engine: an address that is taken must not cost one.
-        let listener = http::bind(config.http.listen, entrance(&config)).await?;
+        let listener = http::listen(config.http.listen, entrance(&config)).await?;
         let address = listener.local_addr().unwrap_or(config.http.listen);
         let scheme = config.http.scheme();
         if config.server.profile == Some(ProfileName::CodeRunner) {
@@ -95,15 +106,25 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         }
         let outlet = Outlet::new(&config)?;
         outlet.gateway.protect(address);
-        let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref())?;
+        let metrics = Metrics::default();
+        metrics.listen(&outlet.events);
+        let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref(), &metrics)?;
         let (mut server, adapter) = Server::start(&config, &outlet, Callers::OfRequest, audit.recorder()).await?;
         let drain = Drain::default();
         let bodies = Bodies::new(config.http.max_body);
-        let endpoints =
-            Endpoints { config: &config, authentication, recorder: audit.recorder(), bodies, drain: &drain };
+        let turnstile = Turnstile::new(&config);
+        let recorder = audit.recorder();
+        let endpoints = Endpoints {
+            config: &config,
+            authentication,
+            recorder,
+            turnstile: turnstile.clone(),
+            bodies,
+            drain: &drain,
+        };
         let mut protocol = endpoints.of(&config, adapter.clone(), inbox);
         let desk = server.desk(&config, sign_in(&config), endpoints.bodies.clone())?;
-        protocol = protocol.merge(session::announced(endpoints.guard(&config, api::routes(desk)), sign_in(&config)));
+        protocol = protocol.merge(session::announced(endpoints.guarded(&config, api::routes(desk)), sign_in(&config)));
         let mut links = downloads(&config)?;
         // One that was chosen is all that there is, under its own address too.
         match config.server.profile {
@@ -127,19 +148,30 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
                 }
             }
         }
+        let page = metrics::routes(metrics.clone(), server.service().clone());
+        protocol = protocol.merge(endpoints.guarded(&config, page.clone()));
         let named = config.code_runner.base.as_ref().and_then(BaseUrl::host);
         let hosts: Vec<AllowedHost> = config.http.allowed_hosts.iter().chain(named).cloned().collect();
         let access = Access::new(scheme, address, entrance(&config), &hosts, &config.http.allowed_origins);
         let routes = http::routes(protocol, links.merge(dashboard::routes()), access, &drain);
-        announce(&config, address);
+        let routes = trace::traced(metrics::counted(routes, metrics));
+        let numbers = Numbers::open(&config, page, &outlet, &drain).await?;
+        announce(&config, address, numbers.as_ref().map(|numbers| numbers.address));
         remark(&config);
-        let ((), ending) = tokio::join!(listener::serve(listener, tls, routes, &drain), end(&mut signals, &drain));
+        let reload = Reload { config: config.clone().into(), server: &server, outlet: &outlet, turnstile };
+        service_manager::tell(Condition::Ready);
+        let ((), (), ending) = tokio::join!(
+            listener::serve(listener, tls, routes, &drain),
+            Numbers::serve(numbers, &drain),
+            reload.end(&mut signals, &drain),
+        );
         match ending {
             // The launcher sees our end and clears everything away.
             Ending::Forced(signal) => Ok(Exit::signal(signal)),
             Ending::Orderly => {
                 let ended = server.shut_down().await;
                 audit.finish().await;
+                traces.finish().await;
                 ended.map(|()| Exit::SUCCESS)
             }
         }
@@ -151,6 +183,7 @@ struct Endpoints<'a> {
     config: &'a Config,
     authentication: Authentication,
     recorder: Recorder,
+    turnstile: Turnstile,
     bodies: Bodies,
     drain: &'a Drain,
 }
@@ -173,14 +206,39 @@ impl Endpoints<'_> {
         if self.config.http.legacy_sse {
             protocol = protocol.merge(mcp::sse::routes(inbox, sessions, rights, bodies(), drain));
         }
-        self.guard(config, protocol)
+        self.guarded(config, protocol)
     }
 
-    /// Only for those whom the speaker of `config` lets in.
-    fn guard(&self, config: &Config, routes: Router) -> Router {
+    /// For those alone who show who they are, as often as they may.
+    fn guarded(&self, config: &Config, routes: Router) -> Router {
+        let routes = limits::guard(routes, self.turnstile.clone());
         match &config.code_runner.token {
             Some(token) => bearer::guard(routes, token.clone()),
             None => auth::guard(routes, self.authentication.clone(), self.recorder.clone()),
+        }
+    }
+}
+
+/// An address for the numbers alone, which asks nobody who they are: it is for this machine.
+struct Numbers {
+    listener: TcpListener,
+    address: SocketAddr,
+    routes: Router,
+}
+
+impl Numbers {
+    async fn open(config: &Config, page: Router, outlet: &Outlet, drain: &Drain) -> Result<Option<Self>> {
+        let Some(asked) = config.http.metrics_listen else { return Ok(None) };
+        let listener = http::bind(asked, Entrance::Open).await?;
+        let address = listener.local_addr().unwrap_or(asked);
+        outlet.gateway.protect(address);
+        let access = Access::new("http", address, Entrance::Open, &config.http.allowed_hosts, &[]);
+        Ok(Some(Self { listener, address, routes: http::routes(page, Router::new(), access, drain) }))
+    }
+
+    async fn serve(numbers: Option<Self>, drain: &Drain) {
+        if let Some(Self { listener, routes, .. }) = numbers {
+            listener::serve(listener, None, routes, drain).await;
         }
     }
 }
@@ -251,33 +309,13 @@ fn base(profile: ProfileName) -> &'static str {
     }
 }
 
-/// From the first signal on: finish what goes on, unless it takes too long or somebody insists.
-async fn end(signals: &mut Signals, drain: &Drain) -> Ending {
-    ending(signals).await;
-    drain.begin();
-    let ending = tokio::select! {
-        _ = timeout(GRACE, drain.idle()) => Ending::Orderly,
-        signal = ending(signals) => Ending::Forced(signal),
-    };
-    drain.finish();
-    ending
-}
-
-async fn ending(signals: &mut Signals) -> Signal {
-    loop {
-        match signals.next().await {
-            Heard::End(signal) => return signal,
-            Heard::Resized => {}
-        }
-    }
-}
-
-fn announce(config: &Config, address: SocketAddr) {
+fn announce(config: &Config, address: SocketAddr, numbers: Option<SocketAddr>) {
     let scheme = config.http.scheme();
     let url = format!("{scheme}://{address}/mcp");
     let sse_url = config.http.legacy_sse.then(|| format!("{scheme}://{address}/sse"));
+    let metrics_url = numbers.map(|address| format!("http://{address}/metrics"));
     match Audience::new(config.json) {
-        Audience::Program => output::object(&Listening { url, sse_url }),
+        Audience::Program => output::object(&Listening { url, sse_url, metrics_url }),
         Audience::Person => {
             let header = match entrance(config) {
                 Entrance::Open => "",
@@ -286,6 +324,9 @@ fn announce(config: &Config, address: SocketAddr) {
             let hint = format!("connect a client, for example: claude mcp add --transport http sandpen {url}{header}");
             output::note(&format!("listening on {url}"), Some(&hint));
             output::note(&format!("the dashboard is at {scheme}://{address}/"), None);
+            if let Some(url) = metrics_url {
+                output::note(&format!("numbers are at {url}"), None);
+            }
             if !address.ip().is_loopback() && config.http.tls_cert.is_none() {
                 let hint = "name certificates with --tls-cert and --tls-key, or put a proxy with TLS in front";
                 output::note("tokens and what is run pass the network in the clear", Some(hint));

@@ -9,18 +9,20 @@ use tools::ProfileName;
 
 use super::key::Key;
 use super::written::{Origin, Written};
-use super::{Color, ContainerUser, EngineChoice, LogLevel};
+use super::{Color, ContainerUser, EngineChoice, LogFormat, LogLevel};
 
 mod code;
 mod daemon;
 mod images;
 mod network;
+mod owners;
 mod packages;
 
 pub use code::CodeFlags;
 pub use daemon::DaemonFlags;
 pub use images::{PullFlags, RegistryFlags};
 pub use network::{GatewayFlags, GrantFlags, NetworkFlags, SecretsFileFlag};
+pub use owners::OwnerFlags;
 pub use packages::{PackageFlags, PackageHostFlag};
 
 /// Taken by every command, before or after its name.
@@ -268,17 +270,16 @@ pub struct ServerFlags {
     #[arg(long, value_name = "HOSTS")]
     max_network: Vec<String>,
 
-    /// The most room of one user, for files of all sandboxes and for saved images together [default: no bound]
-    #[arg(long, value_name = "SIZE")]
-    owner_disk: Option<String>,
-
-    /// The most images that one user may have saved [default: 1000]
-    #[arg(long, value_name = "NUMBER")]
-    owner_saved_images: Option<String>,
+    #[command(flatten)]
+    owners: OwnerFlags,
 
     /// How much to write to standard error: off, error, warn, info, debug or trace [default: warn]
     #[arg(long, value_name = "LEVEL", value_parser = PossibleValuesParser::new(LogLevel::NAMES), hide_possible_values = true)]
     log: Option<String>,
+
+    /// How to write it: text, or json for programs [default: text]
+    #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(LogFormat::NAMES), hide_possible_values = true)]
+    log_format: Option<String>,
 
     /// Write each call, run, file and connection to this file, a line of JSON each, chained by digests
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
@@ -300,9 +301,9 @@ impl ServerFlags {
         push(written, Key::MaxProcesses, &self.max_processes);
         push(written, Key::MaxDisk, &self.max_disk);
         push_parts(written, Key::MaxNetwork, &self.max_network);
-        push(written, Key::OwnerDisk, &self.owner_disk);
-        push(written, Key::OwnerSavedImages, &self.owner_saved_images);
+        self.owners.write_to(written);
         push(written, Key::Log, &self.log);
+        push(written, Key::LogFormat, &self.log_format);
         push(written, Key::AuditLog, &self.audit_log);
         if self.read_only {
             written.push(Key::ReadOnly, "true");
@@ -371,6 +372,10 @@ pub struct HttpFlags {
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     tls_key: Option<String>,
 
+    /// Show numbers for Prometheus at /metrics of this loopback address too, without a token
+    #[arg(long, value_name = "ADDRESS")]
+    metrics_listen: Option<String>,
+
     /// Answer to these host names too, for a proxy in front
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     allowed_hosts: Vec<String>,
@@ -378,6 +383,10 @@ pub struct HttpFlags {
     /// Let web pages of these origins use the server: https://app.example.com, http://localhost:6274
     #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
     allowed_origins: Vec<String>,
+
+    /// Requests that one user may send in a minute; one more gets status 429 [default: no bound]
+    #[arg(long, value_name = "NUMBER")]
+    owner_requests: Option<String>,
 
     /// The largest request [default: 32M]
     #[arg(long, value_name = "SIZE")]
@@ -396,8 +405,10 @@ impl HttpFlags {
         }
         push(written, Key::TlsCert, &self.tls_cert);
         push(written, Key::TlsKey, &self.tls_key);
+        push(written, Key::MetricsListen, &self.metrics_listen);
         push(written, Key::AllowedHosts, &self.allowed_hosts);
         push(written, Key::AllowedOrigins, &self.allowed_origins);
+        push(written, Key::OwnerRequests, &self.owner_requests);
         push(written, Key::MaxBody, &self.max_body);
         if self.no_legacy_sse {
             written.push(Key::NoLegacySse, "true");

@@ -22,6 +22,8 @@ pub struct HttpConfig {
     /// Where the certificates of the server are, and their key.
     pub tls_cert: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
+    /// Where numbers are shown to everybody on this machine.
+    pub metrics_listen: Option<SocketAddr>,
 }
 
 impl HttpConfig {
@@ -56,6 +58,7 @@ impl Default for HttpConfig {
             no_auth: false,
             tls_cert: None,
             tls_key: None,
+            metrics_listen: None,
         }
     }
 }
@@ -70,6 +73,18 @@ pub fn address(text: &str) -> Result<SocketAddr> {
         Error::invalid_input(format!("{text:?} is not an address to listen on"))
             .with_hint("write 127.0.0.1:8228, [::1]:8228 or 8228")
     })
+}
+
+/// An address that other machines cannot reach.
+pub fn loopback(text: &str) -> Result<SocketAddr> {
+    let address = address(text)?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err(Error::invalid_input(format!(
+        "{address} can be reached by other machines, and nobody is asked for a token there"
+    ))
+    .with_hint("name a loopback address, or show a token of the scope admin to /metrics of the server itself"))
 }
 
 pub fn body_size(text: &str) -> Result<ByteSize> {

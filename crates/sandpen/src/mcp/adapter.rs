@@ -1,7 +1,7 @@
 //! The handler that the MCP library calls; where its types end and ours begin.
 
 use std::future::pending;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use rmcp::model::{
@@ -22,6 +22,7 @@ use tools::{
     Call, Catalog, Exporter, HostFiles, Identity, ImageSource, Offers, Policy, Profile, Silent, Toolset, instructions,
     prompts, resources,
 };
+use tracing::{Instrument, Span};
 
 use super::answer::{self, Labels};
 use super::era::Era;
@@ -31,10 +32,11 @@ use super::progress::Reporter;
 use super::requests;
 use super::subscriptions::{self, Subscriptions};
 use super::tasks::{Tasks, Working};
-use crate::audit::{CallOutcome, Deed, Recorder};
+use crate::audit::{CallOutcome, CalledTool, Deed, Recorder};
 use crate::auth::Principal;
 use crate::auth::scope::Scope;
 use crate::http::drain::Drain;
+use crate::trace::{self, OfRequest};
 
 /// A handle; copies are cheap and mean the same session of the same server.
 #[derive(Clone)]
@@ -44,7 +46,8 @@ pub struct Adapter {
 }
 
 struct Shared {
-    parts: Parts,
+    /// What a server is made of now: the operator may change it while clients are there.
+    parts: RwLock<Arc<Parts>>,
     tasks: Tasks,
     reads: Semaphore,
 }
@@ -73,11 +76,17 @@ pub enum Callers {
     OfRequest,
 }
 
+impl Parts {
+    fn profile(&self) -> Option<&dyn Profile> {
+        self.catalog.profile()
+    }
+}
+
 impl Adapter {
     pub fn new(parts: Parts) -> Self {
         let tasks = Tasks::new(parts.policy.longest_timeout);
         Self {
-            shared: Arc::new(Shared { parts, tasks, reads: Semaphore::new(MOST_READS) }),
+            shared: Arc::new(Shared { parts: RwLock::new(Arc::new(parts)), tasks, reads: Semaphore::new(MOST_READS) }),
             subscriptions: Arc::default(),
         }
     }
@@ -93,8 +102,13 @@ impl Adapter {
         self.shared.tasks.shut_down();
     }
 
-    fn parts(&self) -> &Parts {
-        &self.shared.parts
+    /// From the next request on, in all sessions. What goes on goes on as it began.
+    pub fn replace(&self, parts: Parts) {
+        *self.shared.parts.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(parts);
+    }
+
+    fn parts(&self) -> Arc<Parts> {
+        self.shared.parts.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Who asks, if they may ask for what needs this.
@@ -124,7 +138,8 @@ impl Adapter {
     }
 
     fn call(&self, context: &RequestContext<RoleServer>, needed: Scope) -> Result<Call, ErrorData> {
-        let Parts { service, policy, host_files, images, exporter, .. } = self.parts();
+        let parts = self.parts();
+        let Parts { service, policy, host_files, images, exporter, .. } = &*parts;
         Ok(Call {
             service: service.clone(),
             owner: self.owner(context, needed)?,
@@ -139,7 +154,7 @@ impl Adapter {
 
     /// What answers a call of a tool that is not there.
     fn unknown(&self, name: &str, era: Era) -> Result<CallToolResponse, ErrorData> {
-        match self.profile() {
+        match self.parts().profile() {
             Some(profile) => {
                 profile.unknown_tool(name).map(|output| answer::result(output, era).into()).map_err(rejected)
             }
@@ -149,16 +164,12 @@ impl Adapter {
 
     /// Who answers: in every result the same as at the beginning.
     fn implementation(&self) -> Implementation {
-        self.profile().map_or_else(implementation, implementation_of)
-    }
-
-    fn profile(&self) -> Option<&dyn Profile> {
-        self.parts().catalog.profile()
+        self.parts().profile().map_or_else(implementation, implementation_of)
     }
 
     /// Methods that older servers did not have.
     fn only_ours(&self, method: &str) -> Result<(), ErrorData> {
-        match self.profile() {
+        match self.parts().profile() {
             Some(_) => Err(self.in_own_words(method, requests::absent(method))),
             None => Ok(()),
         }
@@ -166,7 +177,7 @@ impl Adapter {
 
     /// In the words of the one who is spoken for, where it had some.
     fn in_own_words(&self, method: &str, error: ErrorData) -> ErrorData {
-        match self.profile().and_then(|profile| profile.unknown_method(method)) {
+        match self.parts().profile().and_then(|profile| profile.unknown_method(method)) {
             Some(message) if error.code == ErrorCode::METHOD_NOT_FOUND => ErrorData::new(error.code, message, None),
             Some(_) | None => error,
         }
@@ -184,12 +195,15 @@ impl Adapter {
         let owner = call.owner.clone();
         let era = Era::of(context);
         let policy = Arc::new(Policy { wait: call.policy.longest_timeout, ..(*call.policy).clone() });
+        let span = Span::current();
         let working = Working::start(|cancelled| async move {
             let call = Call { cancelled, policy, ..call };
-            let Some(tool) = adapter.parts().catalog.find(&request.name) else {
+            let parts = adapter.parts();
+            let Some(tool) = parts.catalog.find(&request.name) else {
                 return Err(protocol_error(&Error::internal("a tool is gone")));
             };
-            let output = tool.call(call, request.arguments.unwrap_or_default()).await.map_err(rejected)?;
+            let calling = tool.call(call, request.arguments.unwrap_or_default()).instrument(span);
+            let output = calling.await.map_err(rejected)?;
             Ok(answer::result(output, era))
         });
         self.shared.tasks.answer(&owner, working, context, Reporter::finish(reporter)).await
@@ -201,7 +215,8 @@ impl Adapter {
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let era = Era::of(&context);
-        let Some(tool) = self.parts().catalog.find(&request.name) else {
+        let parts = self.parts();
+        let Some(tool) = parts.catalog.find(&request.name) else {
             return self.unknown(&request.name, era);
         };
         let reporter = Reporter::start(&context);
@@ -209,7 +224,7 @@ impl Adapter {
         let call = Call { progress: Reporter::progress(reporter.as_ref()), ..self.call(&context, needed)? };
         let knows_tasks = context.client_capabilities().is_some_and(|capabilities| capabilities.supports_tasks());
         let mut response =
-            if era == Era::Modern && knows_tasks && tool.toolset == Toolset::Run && self.profile().is_none() {
+            if era == Era::Modern && knows_tasks && tool.toolset == Toolset::Run && self.parts().profile().is_none() {
                 self.call_as_task(request, call, reporter, &context).await?
             } else {
                 let arguments = request.arguments.unwrap_or_default();
@@ -228,7 +243,8 @@ impl Adapter {
 
 impl ServerHandler for Adapter {
     fn get_info(&self) -> ServerConfig {
-        if let Some(profile) = self.profile() {
+        let parts = self.parts();
+        if let Some(profile) = parts.profile() {
             let mut capabilities = ServerCapabilities::builder().enable_tools().build();
             let Offers { resources, prompts } = profile.offers();
             capabilities.resources = resources.then(ResourcesCapability::default);
@@ -249,7 +265,7 @@ impl ServerHandler for Adapter {
             .build();
         ServerConfig::new(capabilities)
             .with_server_info(implementation())
-            .with_instructions(instructions::text(&self.parts().policy, &self.parts().catalog))
+            .with_instructions(instructions::text(&parts.policy, &parts.catalog))
     }
 
     /// What is remembered of the client is the version that was agreed upon, not the one that it asked for.
@@ -277,7 +293,8 @@ impl ServerHandler for Adapter {
     ) -> Result<ListToolsResult, ErrorData> {
         requests::first_page(request.as_ref())?;
         let era = Era::of(&context);
-        let Parts { service, catalog, .. } = self.parts();
+        let parts = self.parts();
+        let Parts { service, catalog, .. } = &*parts;
         // Before there is anything to hold on to while the answer comes.
         let languages = match service.has_changing_runners() {
             true => current_languages(service).await,
@@ -308,17 +325,25 @@ impl ServerHandler for Adapter {
     ) -> Result<CallToolResponse, ErrorData> {
         let started = Instant::now();
         let owner = self.owner(&context, Scope::Read);
-        let tool = request.name.to_string();
+        let tool = match self.parts().catalog.find(&request.name) {
+            Some(tool) => CalledTool::Known(tool.name),
+            None => CalledTool::Unknown(request.name.to_string()),
+        };
         let named = request.arguments.as_ref().and_then(|arguments| arguments.get("sandbox_id")?.as_str());
         let sandbox = named.and_then(|id| id.parse().ok());
-        let answer = self.answer_call(request, context).await;
+        let span = trace::of_call(tool.known(), context.meta.get_traceparent(), of_request::<OfRequest>(&context));
+        let answer = self.answer_call(request, context).instrument(span.clone()).await;
+        let outcome = match &answer {
+            Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => CallOutcome::Failed,
+            Ok(CallToolResponse::Task(_)) => CallOutcome::Begun,
+            Ok(_) => CallOutcome::Done,
+            Err(_) => CallOutcome::Refused,
+        };
+        span.record("sandpen.outcome", outcome.as_str());
+        if matches!(outcome, CallOutcome::Failed | CallOutcome::Refused) {
+            span.record("otel.error", outcome.as_str());
+        }
         if let Ok(owner) = owner {
-            let outcome = match &answer {
-                Ok(CallToolResponse::Complete(result)) if result.is_error == Some(true) => CallOutcome::Failed,
-                Ok(CallToolResponse::Task(_)) => CallOutcome::Begun,
-                Ok(_) => CallOutcome::Done,
-                Err(_) => CallOutcome::Refused,
-            };
             self.parts().recorder.record(Deed::Called { owner, tool, sandbox, outcome, took: started.elapsed() });
         }
         answer
@@ -359,7 +384,7 @@ impl ServerHandler for Adapter {
         requests::first_page(request.as_ref())?;
         let call = self.call(&context, Scope::Read)?;
         let listing = async {
-            match self.profile() {
+            match self.parts().profile() {
                 Some(profile) => Ok(profile.resources()),
                 None => resources::list(&call).await.map_err(|error| protocol_error(&error)),
             }
@@ -377,7 +402,8 @@ impl ServerHandler for Adapter {
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
         requests::first_page(request.as_ref())?;
         let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context), self.implementation());
-        let templates = self.profile().map_or(resources::TEMPLATES, |profile| profile.templates());
+        let parts = self.parts();
+        let templates = parts.profile().map_or(resources::TEMPLATES, |profile| profile.templates());
         let templates = templates.iter().map(answer::template).collect();
         let templates = ListResourceTemplatesResult::with_all_items(templates);
         Ok(ListResourceTemplatesResult { meta, ttl_ms, cache_scope, ..templates })
@@ -396,7 +422,7 @@ impl ServerHandler for Adapter {
         };
         let unread = |error| ErrorData { data: Some(json!({ "uri": request.uri })), ..protocol_error(&error) };
         let reading = async {
-            match self.profile() {
+            match self.parts().profile() {
                 Some(profile) => profile.read(&call, &request.uri).await.map_err(rejected),
                 None => resources::read(&call, &request.uri).await.map_err(unread),
             }
@@ -429,7 +455,7 @@ impl ServerHandler for Adapter {
 
     fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
         // Older servers told nobody of changes.
-        self.profile().is_none().then(|| requested.clone())
+        self.parts().profile().is_none().then(|| requested.clone())
     }
 
     async fn listen(&self, listener: SubscriptionContext) -> Result<(), ErrorData> {
@@ -458,7 +484,7 @@ impl ServerHandler for Adapter {
     ) -> Result<ListPromptsResult, ErrorData> {
         requests::first_page(request.as_ref())?;
         let Labels { meta, ttl_ms, cache_scope } = Labels::stable(Era::of(&context), self.implementation());
-        let prompts = if self.profile().is_some() { &[] } else { prompts::ALL };
+        let prompts = if self.parts().profile().is_some() { &[] } else { prompts::ALL };
         let prompts = ListPromptsResult::with_all_items(prompts.iter().map(answer::prompt).collect());
         Ok(ListPromptsResult { meta, ttl_ms, cache_scope, ..prompts })
     }

@@ -4,13 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use sandbox::{Result, SandboxService};
-use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy, Selection};
+use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy, ProfileName, Selection};
 
 use super::adapter::{Adapter, Callers, Parts};
 use crate::api::session::SignIn;
 use crate::api::{self, Offered};
 use crate::audit::Recorder;
-use crate::config::{Config, EngineChoice};
+use crate::config::{CodeRunnerConfig, Config, EngineChoice};
 use crate::http::body::Bodies;
 use crate::transfer::roots::Roots;
 use crate::wiring::{self, Outlet, Served};
@@ -24,7 +24,7 @@ pub struct Server {
     places: packages::Images,
     callers: Callers,
     recorder: Recorder,
-    adapters: Vec<Adapter>,
+    voices: Vec<Spoken>,
 }
 
 impl Server {
@@ -39,9 +39,13 @@ impl Server {
         let voice = Voice::new(config, outlet)?;
         let Served { service, images, places } = wiring::server_service(config, outlet).await?;
         let mut server =
-            Self { outlet: outlet.clone(), service, images, places, callers, recorder, adapters: Vec::new() };
+            Self { outlet: outlet.clone(), service, images, places, callers, recorder, voices: Vec::new() };
         let adapter = server.add(config, voice)?;
         Ok((server, adapter))
+    }
+
+    pub fn service(&self) -> &SandboxService {
+        &self.service
     }
 
     /// One more that speaks for the same sandboxes, with these settings.
@@ -50,7 +54,30 @@ impl Server {
         self.add(config, voice)
     }
 
+    /// The same with other settings: `config` is that of the first one, from which those of the others follow. All of them
+    /// change, or none.
+    pub fn reload(&self, config: &Config) -> Result<()> {
+        let mut changed = Vec::new();
+        for Spoken { profile, code_runner, adapter } in &self.voices {
+            let mut config = match profile {
+                Some(profile) if config.server.profile != Some(*profile) => config.as_profile(*profile)?,
+                Some(_) | None => config.clone(),
+            };
+            config.code_runner.clone_from(code_runner);
+            changed.push((adapter, self.parts(&config, Voice::new(&config, &self.outlet)?)?));
+        }
+        changed.into_iter().for_each(|(adapter, parts)| adapter.replace(parts));
+        Ok(())
+    }
+
     fn add(&mut self, config: &Config, voice: Voice) -> Result<Adapter> {
+        let adapter = Adapter::new(self.parts(config, voice)?);
+        let (profile, code_runner) = (config.server.profile, config.code_runner.clone());
+        self.voices.push(Spoken { profile, code_runner, adapter: adapter.clone() });
+        Ok(adapter)
+    }
+
+    fn parts(&self, config: &Config, voice: Voice) -> Result<Parts> {
         let Voice { policy, catalog, host_files } = voice;
         let policy = Arc::new(policy);
         let exporter: Option<Arc<dyn Exporter>> = match config.engine {
@@ -59,7 +86,7 @@ impl Server {
             }
             EngineChoice::Kubernetes => None,
         };
-        let adapter = Adapter::new(Parts {
+        Ok(Parts {
             service: self.service.clone(),
             catalog,
             policy,
@@ -68,9 +95,7 @@ impl Server {
             exporter,
             callers: self.callers,
             recorder: self.recorder.clone(),
-        });
-        self.adapters.push(adapter.clone());
-        Ok(adapter)
+        })
     }
 
     /// What the dashboard's API is made of, with the same sandboxes and within the same bounds.
@@ -97,15 +122,23 @@ impl Server {
 
     /// Ends tasks and sandboxes. No request is served well after this.
     pub async fn shut_down(&self) -> Result<()> {
-        self.adapters.iter().for_each(Adapter::end_tasks);
+        self.voices.iter().for_each(|voice| voice.adapter.end_tasks());
         self.service.shutdown().await
     }
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("adapters", &self.adapters).finish_non_exhaustive()
+        f.debug_struct("Server").field("voices", &self.voices).finish_non_exhaustive()
     }
+}
+
+/// What speaks, and what of it never changes.
+#[derive(Debug)]
+struct Spoken {
+    profile: Option<ProfileName>,
+    code_runner: CodeRunnerConfig,
+    adapter: Adapter,
 }
 
 /// How one server speaks: its tools, and what they may do.

@@ -154,7 +154,15 @@ fn limits() -> String {
         row("Time of one program", spoken(timeout), Some(Key::Timeout), at_most(quota.exec_timeout)),
         row("Life of an unused sandbox", spoken(lifetime.idle), Some(Key::Idle), at_most(quota.idle_lifetime)),
         row("Life of any sandbox", "unbounded".to_owned(), Some(Key::Lifetime), String::new()),
-        row("Sandboxes of one user", quota.sandboxes.to_string(), None, format!("{} that stay", quota.persistent)),
+        row(
+            "Sandboxes of one user",
+            quota.sandboxes.to_string(),
+            Some(Key::OwnerSandboxes),
+            format!("{} that stay", quota.persistent),
+        ),
+        row("Processors of one user, for all sandboxes", "unbounded".to_owned(), Some(Key::OwnerCpus), String::new()),
+        row("Memory of one user, for all sandboxes", "unbounded".to_owned(), Some(Key::OwnerMemory), String::new()),
+        row("Runs of one user in a minute", "unbounded".to_owned(), Some(Key::OwnerRuns), String::new()),
         row(
             "Room of one user, for all sandboxes and saved images",
             "unbounded".to_owned(),

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test program uses its own part of this")]
 
+pub mod caller;
 pub mod client;
 mod daemon;
 pub mod exported;

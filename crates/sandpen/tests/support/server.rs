@@ -2,7 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,8 +15,10 @@ use super::{World, is_running, processes_below};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct Server {
-    child: Child,
+    child: Option<Child>,
     pub address: SocketAddr,
+    /// All that it said on standard error.
+    log: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Server {
@@ -35,15 +38,47 @@ impl Server {
 
     /// By another command, which says where it listens in the same words.
     pub fn by(world: &World, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
-        let mut child = world.command(arguments).envs(variables.iter().copied()).spawn().unwrap();
+        Self::of(world.command(arguments).envs(variables.iter().copied()))
+    }
+
+    /// Whatever is started, which says where it listens first.
+    pub fn of(command: &mut Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut first = String::new();
         lines.read_line(&mut first).unwrap();
+        let log = Arc::new(Mutex::new(first.clone().into_bytes()));
+        let kept = Arc::clone(&log);
         // What else it says must not fill the pipe.
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
+        std::thread::spawn(move || {
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                let _ = std::io::stderr().write_all(&line);
+                kept.lock().unwrap().append(&mut line);
+            }
+        });
         let address = first.split("://").nth(1).and_then(|rest| rest.split('/').next());
         let address = address.unwrap_or_else(|| panic!("no address in {first:?}")).parse().unwrap();
-        Self { child, address }
+        Self { child: Some(child), address, log }
+    }
+
+    /// One that was started by the test, and listens here.
+    pub fn at(child: Child, address: SocketAddr) -> Self {
+        Self { child: Some(child), address, log: Arc::default() }
+    }
+
+    /// One that nobody has to end: another address, or a server of the test's own.
+    pub fn known_at(address: SocketAddr) -> Self {
+        Self { child: None, address, log: Arc::default() }
+    }
+
+    fn child(&self) -> &Child {
+        self.child.as_ref().expect("it is the one that was started")
+    }
+
+    /// What it has said so far.
+    pub fn log(&self) -> String {
+        String::from_utf8_lossy(&self.log.lock().unwrap()).into_owned()
     }
 
     pub fn connect(&self) -> TcpStream {
@@ -110,15 +145,19 @@ impl Server {
             let command_line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
             is_running(*process) && String::from_utf8_lossy(&command_line).contains(part)
         };
-        processes_below(self.child.id()).iter().filter(|process| has_part(process)).count()
+        processes_below(self.child().id()).iter().filter(|process| has_part(process)).count()
+    }
+
+    pub fn process(&self) -> u32 {
+        self.child().id()
     }
 
     pub fn processes(&self) -> Vec<u32> {
-        processes_below(self.child.id())
+        processes_below(self.child().id())
     }
 
     pub fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill_process(Pid::from_child(self.child()), signal).unwrap();
     }
 
     /// How it ended, and how long that took.
@@ -126,7 +165,7 @@ impl Server {
     pub fn wait(&mut self) -> (ExitStatus, Duration) {
         let started = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
+            if let Some(status) = self.child.as_mut().expect("it was started").try_wait().unwrap() {
                 return (status, started.elapsed());
             }
             assert!(started.elapsed() < PATIENCE, "the server does not end");
@@ -137,8 +176,10 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if let Some(child) = &mut self.child {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 }
 
