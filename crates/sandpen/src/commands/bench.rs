@@ -19,6 +19,7 @@ use crate::{output, suggest, wiring};
 
 mod bundle;
 mod daemon;
+mod load;
 mod network;
 mod program;
 mod report;
@@ -39,6 +40,7 @@ const WARM_UPS: usize = 2;
 #[command(after_help = examples(&[
     ("sandpen bench", "everything"),
     ("sandpen bench --only bare-python --only sandbox-python", "two rows"),
+    ("sandpen bench --http", "a server under load"),
     ("sandpen bench --markdown > performance.md", "for a document"),
 ]))]
 pub struct Arguments {
@@ -54,12 +56,19 @@ pub struct Arguments {
     #[arg(long, value_name = "NUMBER", default_value_t = 300)]
     alive: usize,
 
+    /// Measure a server over HTTP under load, and nothing else
+    #[arg(long, conflicts_with_all = ["only", "runs", "alive"])]
+    http: bool,
+
     /// Print a Markdown table
     #[arg(long, conflicts_with = "json")]
     markdown: bool,
 }
 
 pub fn run(arguments: Arguments, mut config: Config) -> Result<Exit> {
+    if arguments.http {
+        return load::run(config.json);
+    }
     match config.engine {
         EngineChoice::Native => {}
         EngineChoice::Docker => return daemon::run(&arguments, &config, Flavour::Docker),
