@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use axum::Router;
@@ -17,7 +17,7 @@ use tools::{Call, Catalog, ImageSource, Policy, ProfileName, Silent};
 use self::places::Places;
 use self::session::SignIn;
 use self::terminals::Terminals;
-use crate::audit::{CallOutcome, Deed, Recorder};
+use crate::audit::{CallOutcome, CalledTool, Deed, Recorder};
 use crate::auth::Principal;
 use crate::auth::scope::Scope;
 use crate::http::body::Bodies;
@@ -46,7 +46,7 @@ pub struct Desk {
 }
 
 struct Shared {
-    parts: Parts,
+    parts: RwLock<Arc<Parts>>,
     streams: places::Table,
     terminals: Terminals,
 }
@@ -99,10 +99,7 @@ impl Offered {
 }
 
 /// The routes; whoever asks must be known before they are reached.
-pub fn routes(parts: Parts) -> Router {
-    let desk = Desk {
-        shared: Arc::new(Shared { parts, streams: places::Table::new(STREAMS), terminals: Terminals::default() }),
-    };
+pub fn routes(desk: Desk) -> Router {
     Router::new()
         .route(session::PATH, get(session::show))
         .route("/api/live", get(live::follow))
@@ -123,17 +120,28 @@ pub fn routes(parts: Parts) -> Router {
 }
 
 impl Desk {
-    fn parts(&self) -> &Parts {
-        &self.shared.parts
+    pub fn new(parts: Parts) -> Self {
+        let (streams, terminals) = (places::Table::new(STREAMS), Terminals::default());
+        Self { shared: Arc::new(Shared { parts: RwLock::new(Arc::new(parts)), streams, terminals }) }
     }
 
-    fn service(&self) -> &SandboxService {
-        &self.parts().service
+    /// From the next request on. What goes on goes on as it began.
+    pub fn replace(&self, parts: Parts) {
+        *self.shared.parts.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(parts);
+    }
+
+    fn parts(&self) -> Arc<Parts> {
+        self.shared.parts.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn service(&self) -> SandboxService {
+        self.parts().service.clone()
     }
 
     /// As a tool is called, by somebody who stays on the line.
     fn call(&self, principal: &Principal) -> Call {
-        let Parts { service, policy, images, .. } = self.parts();
+        let parts = self.parts();
+        let Parts { service, policy, images, .. } = &*parts;
         Call {
             service: service.clone(),
             owner: principal.owner.clone(),
@@ -162,12 +170,12 @@ impl Desk {
     fn record(
         &self,
         principal: &Principal,
-        tool: &str,
+        tool: &'static str,
         sandbox: Option<SandboxId>,
         started: Instant,
         outcome: CallOutcome,
     ) {
-        let (owner, tool) = (principal.owner.clone(), tool.to_owned());
+        let (owner, tool) = (principal.owner.clone(), CalledTool::Known(tool));
         self.parts().recorder.record(Deed::Called { owner, tool, sandbox, outcome, took: started.elapsed() });
     }
 }

@@ -8,7 +8,7 @@ use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy, ProfileName, Sele
 
 use super::adapter::{Adapter, Callers, Parts};
 use crate::api::session::SignIn;
-use crate::api::{self, Offered};
+use crate::api::{self, Desk, Offered};
 use crate::audit::Recorder;
 use crate::config::{CodeRunnerConfig, Config, EngineChoice};
 use crate::http::body::Bodies;
@@ -25,6 +25,7 @@ pub struct Server {
     callers: Callers,
     recorder: Recorder,
     voices: Vec<Spoken>,
+    desk: Option<(Desk, SignIn, Bodies)>,
 }
 
 impl Server {
@@ -38,8 +39,8 @@ impl Server {
     ) -> Result<(Self, Adapter)> {
         let voice = Voice::new(config, outlet)?;
         let Served { service, images, places } = wiring::server_service(config, outlet).await?;
-        let mut server =
-            Self { outlet: outlet.clone(), service, images, places, callers, recorder, voices: Vec::new() };
+        let (outlet, voices) = (outlet.clone(), Vec::new());
+        let mut server = Self { outlet, service, images, places, callers, recorder, voices, desk: None };
         let adapter = server.add(config, voice)?;
         Ok((server, adapter))
     }
@@ -65,6 +66,9 @@ impl Server {
             };
             config.code_runner.clone_from(code_runner);
             changed.push((adapter, self.parts(&config, Voice::new(&config, &self.outlet)?)?));
+        }
+        if let Some((desk, sign_in, bodies)) = &self.desk {
+            desk.replace(self.desk_parts(config, *sign_in, bodies.clone())?);
         }
         changed.into_iter().for_each(|(adapter, parts)| adapter.replace(parts));
         Ok(())
@@ -98,8 +102,14 @@ impl Server {
         })
     }
 
-    /// What the dashboard's API is made of, with the same sandboxes and within the same bounds.
-    pub fn desk(&self, config: &Config, sign_in: SignIn, bodies: Bodies) -> Result<api::Parts> {
+    /// The dashboard's API, with the same sandboxes and within the same bounds.
+    pub fn desk(&mut self, config: &Config, sign_in: SignIn, bodies: Bodies) -> Result<Desk> {
+        let desk = Desk::new(self.desk_parts(config, sign_in, bodies.clone())?);
+        self.desk = Some((desk.clone(), sign_in, bodies));
+        Ok(desk)
+    }
+
+    fn desk_parts(&self, config: &Config, sign_in: SignIn, bodies: Bodies) -> Result<api::Parts> {
         let policy = policy(config, &self.outlet)?;
         let selection = &config.server.selection;
         let catalog = match config.server.profile {
