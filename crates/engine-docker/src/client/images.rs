@@ -24,6 +24,9 @@ use tokio_util::io::{ReaderStream, StreamReader};
 use super::{Daemon, Failure, plain};
 use crate::{Flavour, Login};
 
+/// How often an image is made of a container until it is one.
+const COMMITS: u32 = 4;
+
 /// Podman's answers about one image are wrong while another one is removed.
 pub(crate) const LOOKS: u32 = 20;
 pub(crate) const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
@@ -104,8 +107,15 @@ impl Daemon {
             .build();
         let docker = self.patient();
         let committing = async {
-            let committed = docker.commit_container(options, ContainerConfig::default()).await;
-            committed.map_err(|error| self.told("make an image of a sandbox", Failure::Client(error)))
+            let mut tries = COMMITS;
+            loop {
+                tries -= 1;
+                match docker.commit_container(options.clone(), ContainerConfig::default()).await {
+                    Ok(committed) => return Ok(committed),
+                    Err(error) if tries > 0 && lost_its_layer(&error) => {}
+                    Err(error) => return Err(self.told("make an image of a sandbox", Failure::Client(error))),
+                }
+            }
         };
         self.unless_hanging(committing).await.map(|committed| committed.id)
     }
@@ -205,6 +215,12 @@ impl Daemon {
 }
 
 /// By the bits that Go has for directories and links. Podman follows links and says where it came to, of every path.
+/// Podman makes an image upon a layer with the same content where it has one. Whoever removes the last image with that layer
+/// meanwhile takes it away; made once more, it has its own.
+fn lost_its_layer(error: &ClientError) -> bool {
+    matches!(error, ClientError::DockerResponseServerError { status_code: 500, message } if message.contains("layer not known"))
+}
+
 fn is_directory_itself(path: &str, found: &PathStatResponse) -> bool {
     const DIRECTORY: u32 = 1 << 31;
     const LINK: u32 = 1 << 27;
@@ -244,5 +260,15 @@ mod tests {
         {
             assert!(!is_directory_itself("/.sandpen", &other), "{other:?}");
         }
+    }
+
+    #[test]
+    fn only_a_lost_layer_is_worth_another_try() {
+        let told =
+            |message: &str| ClientError::DockerResponseServerError { status_code: 500, message: message.to_owned() };
+        let lost =
+            "CommitFailure: copying layers: committing the finished image: creating image \"44f0\": layer not known";
+        assert!(lost_its_layer(&told(lost)));
+        assert!(!lost_its_layer(&told("no space left on device")));
     }
 }

@@ -15,10 +15,15 @@ use engine_docker::{DockerConfig, DockerEngine};
 use sandbox::{Engine, ExecRequest, Insistence, Owner, Role, SandboxId, SandboxSpec};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
+use tokio::sync::Mutex;
 
 use crate::support::Place;
 
 pub type Done = Pin<Box<dyn Future<Output = ()>>>;
+
+/// Images of several tests have layers with the same content. Podman makes one upon what another has just removed, and then
+/// says that it does not know the layer.
+static IMAGES: Mutex<()> = Mutex::const_new(());
 
 pub struct World {
     pub place: Place,
@@ -67,13 +72,16 @@ impl World {
         }
         let options = CommitContainerOptionsBuilder::default().container(&made.id).repo(name).tag("1");
         let options = options.pause(false).changes(instructions).build();
+        let alone = IMAGES.lock().await;
         self.docker.commit_container(options, settings).await.unwrap();
+        drop(alone);
         self.remove(&made.id).await;
         format!("{name}:1")
     }
 
     pub async fn remove_image(&self, name: &str) {
         let options = RemoveImageOptionsBuilder::default().force(false).build();
+        let _alone = IMAGES.lock().await;
         self.docker.remove_image(name, Some(options), None).await.unwrap();
     }
 
