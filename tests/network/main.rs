@@ -11,6 +11,7 @@ mod host;
 mod inbound;
 mod index;
 mod names;
+mod older;
 mod product;
 mod scene;
 mod secrets;

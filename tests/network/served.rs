@@ -12,6 +12,7 @@ use sandpen_tests::{Result, Trouble, processes};
 use serde_json::json;
 
 use crate::backend::is_installed;
+use crate::older;
 use crate::product::Product;
 use crate::scene::arrivals;
 use crate::world::oracle::Oracle;
@@ -28,6 +29,7 @@ const TESTS: &[(&str, Test)] = &[
     ("NW-05-loopback", own_port),
     ("bounds are kept", bounds),
     ("a flood stays small", flood),
+    ("older servers' profiles", older::reach),
 ];
 
 pub fn judge(wanted: impl Fn(&str) -> bool, oracle: &Oracle, table: &mut Table) {

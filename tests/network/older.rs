@@ -1,0 +1,94 @@
+//! Older servers gave their containers the network. What sandboxes of their profiles reach, as their clients would see it; and
+//! that the operator's word counts more.
+
+use sandpen_tests::check::shortened;
+use sandpen_tests::daemon::Given;
+use sandpen_tests::random::unique;
+use sandpen_tests::wire::Wire;
+use sandpen_tests::{Result, Trouble};
+use serde_json::{Value, json};
+
+use crate::backend::IMAGE;
+use crate::product::Product;
+use crate::scene::arrivals;
+use crate::world::oracle::Oracle;
+use crate::world::visits::{Visit, VisitKind};
+
+/// One of them: how a client has a script run.
+struct Older {
+    profile: &'static str,
+    run: fn(&mut Wire, &str) -> Result<Value>,
+}
+
+const OLDER: &[Older] = &[
+    Older { profile: "cloudflare", run: cloudflare },
+    Older { profile: "automata", run: automata },
+    Older { profile: "philschmid", run: philschmid },
+    Older { profile: "code-runner", run: code_runner },
+];
+
+/// Each reaches what is public, as its server's containers did, and nothing that is private. Where the operator gives no network
+/// there is none.
+pub fn reach(oracle: &Oracle) -> Result<String> {
+    for older in OLDER {
+        let mark = unique("older");
+        let (answer, came) = visit(oracle, older, &mark, &[])?;
+        let reached = |visit: &Visit| visit.text.contains(&mark);
+        if !came.iter().any(|visit| visit.kind == VisitKind::Request && visit.place == "public" && reached(visit)) {
+            return Err(Trouble(format!("{}: the public place was not reached: {answer}", older.profile)));
+        }
+        let breaches = arrivals(&came, |visit| visit.place == "public");
+        if !breaches.is_empty() {
+            return Err(Trouble(format!("{}: {}", older.profile, shortened(&breaches))));
+        }
+        let (answer, came) = visit(oracle, older, &mark, &["--max-network", "none"])?;
+        if let Some(visit) = came.first() {
+            return Err(Trouble(format!("{}: without a network {visit} came: {answer}", older.profile)));
+        }
+    }
+    Ok(format!("{} profiles, each with the operator's leave and without", OLDER.len()))
+}
+
+fn visit(oracle: &Oracle, older: &Older, mark: &str, arguments: &[&str]) -> Result<(Value, Vec<Visit>)> {
+    let product = Product::new()?;
+    let mut command = product.command();
+    command.args(["mcp", "--profile", older.profile, "--image"]);
+    command.arg(if Given::of_environment()?.is_some() { IMAGE } else { "host" }).args(arguments);
+    let mut wire = Wire::by(&mut command, product.place)?;
+    let script = format!(
+        "curl -sS -m 20 http://public.example.com/{mark}; curl -sS -m 5 http://ten.example.com/{mark}; \
+         curl -sS -m 5 http://loopback.example.com/{mark}; curl -sS -m 5 --noproxy '*' http://10.20.0.5/{mark}; true"
+    );
+    oracle.visits()?;
+    let answer = (older.run)(&mut wire, &script)?;
+    wire.close();
+    Ok((answer, oracle.visits()?))
+}
+
+/// The result, whether the tool calls it a failure or not: without a network it may.
+fn ask(wire: &mut Wire, tool: &str, arguments: &Value) -> Result<Value> {
+    let id = wire.call(tool, arguments)?;
+    wire.answer(id)
+}
+
+fn cloudflare(wire: &mut Wire, script: &str) -> Result<Value> {
+    ask(wire, "container_initialize", &json!({}))?;
+    ask(wire, "container_exec", &json!({"args": {"args": script}}))
+}
+
+fn automata(wire: &mut Wire, script: &str) -> Result<Value> {
+    let made = ask(wire, "sandbox_initialize", &json!({}))?;
+    let told = made["content"][0]["text"].as_str().unwrap_or_default();
+    let id = told.strip_prefix("container_id: ").ok_or_else(|| Trouble(format!("no container: {made}")))?;
+    ask(wire, "sandbox_exec", &json!({"container_id": id, "commands": [script]}))
+}
+
+fn philschmid(wire: &mut Wire, script: &str) -> Result<Value> {
+    let code = format!("import subprocess\nsubprocess.run(['bash', '-c', {script:?}])\nprint('done')");
+    ask(wire, "run_python_code", &json!({"code": code}))
+}
+
+fn code_runner(wire: &mut Wire, script: &str) -> Result<Value> {
+    let arguments = json!({"conversationId": "one", "language": "bash", "code": script, "network": true});
+    ask(wire, "run_code", &arguments)
+}
