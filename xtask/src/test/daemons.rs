@@ -36,16 +36,19 @@ const PROGRAMS: &[&str] = &[
     "profile_cloudflare",
 ];
 
-/// Of them, those that are left out when nobody asked for them: in the first two most of the time goes to package managers and
+/// Of them, those that are left out when nobody asked for them: in the first four most of the time goes to package managers and
 /// builds, and the others are more about the way to a server than about its sandboxes.
 const LATER_PROGRAMS: &[&str] = &[
     "packages",
+    "exports",
     "export_sources",
+    "image_runs",
     "usage",
     "machine",
     "mcp_copy",
     "mcp_environments",
     "mcp_protocol",
+    "http_mcp",
     "http_end",
     "http_sse",
     "http_access",
@@ -101,8 +104,25 @@ fn left_out(engine: Engine) -> &'static [&'static str] {
             "spare::terminals::",
             "spare::trees::",
         ],
-        // Process 1 alone answers for the others, and it is the same program on both.
-        Engine::Podman => &["spare::", "execs::", "files::", "links::", "tars::", "terminals::"],
+        // For the first six process 1 alone answers, and it is the same program on both. The others are about images and trees,
+        // which both daemons are asked for in the same words.
+        Engine::Podman => &[
+            "execs::",
+            "files::",
+            "links::",
+            "spare::",
+            "tars::",
+            "terminals::",
+            "builds::",
+            "checkpoints::",
+            "forks::",
+            "images::",
+            "large::",
+            "odd::",
+            "saves::",
+            "trees::",
+            "volumes::",
+        ],
     }
 }
 
