@@ -8,6 +8,7 @@ use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::get;
+use http::header::ACCESS_CONTROL_REQUEST_METHOD;
 use http::{Method, StatusCode};
 use sandbox::{Error, ErrorKind, Result};
 use serde_json::json;
@@ -112,11 +113,11 @@ async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Res
         }
     };
     // A client that asks for something is waited for at the end; one that only listens is not.
-    let going = (request.method() == Method::POST).then(|| gate.drain.going());
+    let going = (!request.method().is_safe()).then(|| gate.drain.going());
     // For what is asked for and only listens.
     request.extensions_mut().insert(gate.drain);
     let mut response =
-        if request.method() == Method::OPTIONS { cors::options(request.headers()) } else { next.run(request).await };
+        if request.method() == Method::OPTIONS { options(request, next).await } else { next.run(request).await };
     if let Caller::Page(origin) = caller {
         cors::show_to(origin, &mut response);
     }
@@ -124,6 +125,16 @@ async fn gate(State(gate): State<Gate>, mut request: Request, next: Next) -> Res
         Some(going) => response.map(|body| Lasting::wrap(body, going)),
         None => response,
     }
+}
+
+/// What a page asks before it asks is for nobody else to answer; of what a program asks, a route may know more.
+async fn options(request: Request, next: Next) -> Response {
+    let usual = cors::options(request.headers());
+    if request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD) {
+        return usual;
+    }
+    let answered = next.run(request).await;
+    if answered.status().is_success() { answered } else { usual }
 }
 
 /// The process answers.

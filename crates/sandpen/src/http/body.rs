@@ -58,8 +58,7 @@ impl Bodies {
     pub async fn read(&self, mut body: Body) -> Result<Whole, Unread> {
         let read = self.collect(&mut body).await;
         if let Err(Unread::TooLarge | Unread::NoRoom) = read {
-            // What comes of it does not matter.
-            let _ = timeout(FAREWELL, discard(body)).await;
+            farewell(body).await;
         }
         read
     }
@@ -90,6 +89,12 @@ impl Bodies {
         }
         Ok(Whole { bytes: bytes.freeze(), _place: place })
     }
+}
+
+/// Read what is still sent of a body that is not wanted, for a moment.
+pub async fn farewell(body: Body) {
+    // What comes of it does not matter.
+    let _ = timeout(FAREWELL, discard(body)).await;
 }
 
 async fn discard(mut body: Body) {

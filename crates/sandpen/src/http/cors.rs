@@ -11,24 +11,35 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS");
 
-/// What clients of this protocol send.
+/// What clients of the protocols here send.
 const REQUEST_HEADERS: &[&str] = &[
     "accept",
     "authorization",
     "content-type",
+    "if-match",
+    "if-none-match",
+    "if-range",
     "last-event-id",
     "mcp-method",
     "mcp-name",
     "mcp-protocol-version",
     "mcp-session-id",
+    "range",
+    "tus-resumable",
+    "upload-length",
+    "upload-metadata",
+    "upload-offset",
 ];
 
 /// Headers that repeat an argument of a tool begin with this.
 const ARGUMENT_PREFIX: &str = "mcp-param-";
 
-const EXPOSED: HeaderValue = HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate, Retry-After");
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "Mcp-Session-Id, WWW-Authenticate, Retry-After, Accept-Ranges, Content-Disposition, Content-Range, ETag, Location, \
+     Tus-Extension, Tus-Max-Size, Tus-Resumable, Tus-Version, Upload-Expires, Upload-Length, Upload-Offset",
+);
 
 /// The answer to `OPTIONS`, which needs no route.
 pub fn options(headers: &HeaderMap) -> Response {
