@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    audit, bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install, logs, man,
-    mcp, package, ps, restore, run, save, secret, serve, stop, token, tools,
+    audit, bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install, links, logs,
+    man, mcp, package, ps, restore, run, save, secret, serve, stop, token, tools,
 };
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};
@@ -86,6 +86,7 @@ impl Cli {
             | Command::Package(_)
             | Command::Secret(_)
             | Command::Token(_)
+            | Command::Links(_)
             | Command::Audit(_)
             | Command::Install(_)
             | Command::Doctor(_)
@@ -131,6 +132,7 @@ pub enum Command {
     Package(package::Arguments),
     Secret(secret::Arguments),
     Token(token::Arguments),
+    Links(links::Arguments),
     Audit(audit::Arguments),
     Mcp(mcp::Arguments),
     Serve(serve::Arguments),
@@ -162,6 +164,7 @@ impl Command {
             Self::Package(arguments) => package::run(arguments, config),
             Self::Secret(arguments) => secret::run(arguments, config),
             Self::Token(arguments) => token::run(arguments, config),
+            Self::Links(arguments) => links::run(arguments, config),
             Self::Audit(arguments) => audit::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Tools(arguments) => tools::run(arguments, config),
@@ -193,6 +196,7 @@ impl Command {
             | Self::Package(_)
             | Self::Secret(_)
             | Self::Token(_)
+            | Self::Links(_)
             | Self::Audit(_)
             | Self::Mcp(_)
             | Self::Tools(_)

@@ -18,6 +18,7 @@ pub mod fork;
 #[cfg_attr(not(target_os = "linux"), path = "commands/image/elsewhere.rs")]
 pub mod image;
 pub mod install;
+pub mod links;
 pub mod logs;
 pub mod man;
 pub mod mcp;

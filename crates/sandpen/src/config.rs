@@ -320,6 +320,7 @@ impl Config {
             | Key::TlsKey
             | Key::MetricsListen
             | Key::MaxBody
+            | Key::MaxUpload
             | Key::NoLegacySse => {}
         }
     }
@@ -409,6 +410,7 @@ impl Config {
             Key::AllowedHosts => self.http.allowed_hosts.push(value.parse()?),
             Key::AllowedOrigins => self.http.allowed_origins.push(value.parse()?),
             Key::MaxBody => self.http.max_body = http::body_size(value)?,
+            Key::MaxUpload => self.http.max_upload = http::upload_size(value)?,
             Key::NoLegacySse => self.http.legacy_sse = !truth(value)?,
             Key::InsecureRegistry => {
                 self.registries.insecure.insert(registries::host(value)?);

@@ -18,6 +18,7 @@ pub mod embedded;
 pub mod exit;
 #[cfg(target_os = "linux")]
 pub mod export;
+pub mod files;
 pub mod http;
 pub mod install;
 pub mod limits;

@@ -23,6 +23,17 @@ pub enum Deed {
         outcome: CallOutcome,
         took: Duration,
     },
+    /// A request about files, which may have been refused.
+    Files {
+        owner: Owner,
+        sandbox: Option<SandboxId>,
+        action: &'static str,
+        /// How the caller got in.
+        door: &'static str,
+        path: Option<GuestPath>,
+        status: u16,
+        took: Duration,
+    },
     /// Somebody was not let in.
     TurnedAway { source: Option<IpAddr>, why: &'static str },
 }
@@ -99,6 +110,18 @@ impl From<Deed> for Line {
                 details: vec![
                     ("tool", chosen(tool.as_str())),
                     ("outcome", outcome.as_str().into()),
+                    ("took_ms", milliseconds(took)),
+                ],
+            },
+            Deed::Files { owner, sandbox, action, door, path, status, took } => Self {
+                owner: Some(owner),
+                sandbox,
+                event: "files",
+                details: vec![
+                    ("action", action.into()),
+                    ("by", door.into()),
+                    ("path", path.as_ref().map_or(Value::Null, place)),
+                    ("status", status.into()),
                     ("took_ms", milliseconds(took)),
                 ],
             },

@@ -20,6 +20,8 @@ use crate::config::code_runner::{BaseUrl, FileSecret};
 use crate::config::flags::{HttpFlags, ServingFlags};
 use crate::config::{Config, Written};
 use crate::exit::Exit;
+use crate::files::link::KeyFile;
+use crate::files::{FileServer, Offers};
 use crate::http::access::{Access, AllowedHost};
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
@@ -126,6 +128,11 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let desk = server.desk(&config, sign_in(&config), endpoints.bodies.clone())?;
         protocol = protocol.merge(session::announced(endpoints.guarded(&config, api::routes(desk)), sign_in(&config)));
         let mut links = downloads(&config)?;
+        if config.server.profile.is_none() {
+            let files = file_server(&config, &server, audit.recorder())?;
+            protocol = protocol.merge(endpoints.guarded(&config, files.routes()));
+            links = links.merge(files.links());
+        }
         // One that was chosen is all that there is, under its own address too.
         match config.server.profile {
             Some(profile) => {
@@ -271,6 +278,14 @@ fn entrance(config: &Config) -> Entrance {
 /// Whether all that is served asks for the token that an older server asked for.
 fn has_older_token(config: &Config) -> bool {
     config.server.profile == Some(ProfileName::CodeRunner) && config.code_runner.token.is_some()
+}
+
+/// The files of sandboxes, as far as tools are offered that do the same.
+fn file_server(config: &Config, server: &Server, recorder: Recorder) -> Result<Arc<FileServer>> {
+    let catalog = mcp::setup::catalog(config, &wiring::policy(config)?)?;
+    let key = KeyFile::of_state_directory(config.state_dir()?);
+    let (offers, scheme) = (Offers::of(&catalog), config.http.scheme());
+    Ok(FileServer::new(server.service().clone(), key, config.http.max_upload, offers, recorder, scheme))
 }
 
 /// The files that one of the older servers gives out addresses of.

@@ -392,6 +392,10 @@ pub struct HttpFlags {
     #[arg(long, value_name = "SIZE")]
     max_body: Option<String>,
 
+    /// The largest file that is uploaded over HTTP [default: 1G]
+    #[arg(long, value_name = "SIZE")]
+    max_upload: Option<String>,
+
     /// Leave out /sse, the transport of clients from before 2025
     #[arg(long)]
     no_legacy_sse: bool,
@@ -410,6 +414,7 @@ impl HttpFlags {
         push(written, Key::AllowedOrigins, &self.allowed_origins);
         push(written, Key::OwnerRequests, &self.owner_requests);
         push(written, Key::MaxBody, &self.max_body);
+        push(written, Key::MaxUpload, &self.max_upload);
         if self.no_legacy_sse {
             written.push(Key::NoLegacySse, "true");
         }

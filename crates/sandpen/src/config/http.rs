@@ -16,6 +16,8 @@ pub struct HttpConfig {
     /// Besides the server's own.
     pub allowed_origins: Vec<AllowedOrigin>,
     pub max_body: ByteSize,
+    /// Of a file, which is never in memory as a whole.
+    pub max_upload: ByteSize,
     pub legacy_sse: bool,
     /// Whoever reaches the server may use it.
     pub no_auth: bool,
@@ -54,6 +56,8 @@ impl Default for HttpConfig {
             allowed_origins: Vec::new(),
             // A file of some 20 MiB in base64.
             max_body: ByteSize::mebibytes(32),
+            // As much as a sandbox has room for, unless it asks for more.
+            max_upload: ByteSize::mebibytes(1024),
             legacy_sse: true,
             no_auth: false,
             tls_cert: None,
@@ -92,6 +96,15 @@ pub fn body_size(text: &str) -> Result<ByteSize> {
     let (least, most) = (ByteSize::mebibytes(1), ByteSize::mebibytes(1024));
     if size < least || size > most {
         return Err(Error::invalid_input(format!("a request can be as large as {least} to {most}")));
+    }
+    Ok(size)
+}
+
+pub fn upload_size(text: &str) -> Result<ByteSize> {
+    let size: ByteSize = text.parse()?;
+    let (least, most) = (ByteSize::mebibytes(1), ByteSize::mebibytes(1 << 20));
+    if size < least || size > most {
+        return Err(Error::invalid_input(format!("an upload can be as large as {least} to {most}")));
     }
     Ok(size)
 }

@@ -109,6 +109,7 @@ keys! {
     AllowedHosts, "allowed_hosts", List;
     AllowedOrigins, "allowed_origins", List;
     MaxBody, "max_body", One;
+    MaxUpload, "max_upload", One;
     NoLegacySse, "no_legacy_sse", One;
     InsecureRegistry, "insecure_registry", List;
     RegistryMirror, "registry_mirror", List;

@@ -45,6 +45,7 @@ impl Server {
         Ok((server, adapter))
     }
 
+    /// What all of them speak for.
     pub fn service(&self) -> &SandboxService {
         &self.service
     }
