@@ -141,7 +141,9 @@ fn source(name: &str) -> PathBuf {
 
 fn person(installed: &Installed) -> Result<()> {
     let server = Server::with_audit_trail(installed, "alice", "admin")?;
-    server.explain(installed.script("person.mjs", json!({ "url": server.url, "token": server.token })))
+    let other = server.token_for(installed, "bob", "run")?;
+    let given = json!({ "url": server.url, "token": server.token, "other": other });
+    server.explain(installed.script("person.mjs", given))
 }
 
 fn files(installed: &Installed) -> Result<()> {

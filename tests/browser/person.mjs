@@ -153,6 +153,18 @@ same(await page.getByText("There are no sandboxes now").count(), 0, "one press o
 await stop.click();
 await page.getByText("There are no sandboxes now").waitFor();
 
+console.log("what belongs to others");
+const headers = { authorization: `Bearer ${given.other}`, "content-type": "application/json" };
+const made = await (await fetch(`${given.url}api/sandboxes`, { method: "POST", headers, body: '{"name":"of-bob"}' })).json();
+await page.getByLabel("of all owners").check();
+await page.getByRole("link", { name: "of-bob" }).waitFor();
+same(await page.getByRole("link", { name: /^(Terminal in|Files of) of-bob/ }).count(), 0, "an admin does not get into it");
+await picture(page, "8-all-owners-light");
+await stop.click();
+await stop.click();
+await page.getByText("There are no sandboxes now").waitFor();
+same((await fetch(`${given.url}api/sandboxes/${made.id}`, { headers })).status, 404, "an admin can stop it");
+
 console.log("signing out");
 await page.getByRole("button", { name: "Sign out" }).click();
 await page.getByLabel("Token").waitFor();

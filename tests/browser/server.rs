@@ -18,7 +18,7 @@ pub struct Server {
     pub url: String,
     /// Empty where none is asked for.
     pub token: String,
-    _place: TempDir,
+    place: TempDir,
 }
 
 impl Server {
@@ -65,7 +65,7 @@ impl Server {
         command.args(["serve", "--listen", "127.0.0.1:0"]).args(flags).envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let process = Program::start(&mut command, &place.path().join("server.log"))?;
-        let mut server = Self { process, url: String::new(), token, _place: place };
+        let mut server = Self { process, url: String::new(), token, place };
         let started = Instant::now();
         while server.url.is_empty() {
             if let Some(address) = address(&server.process.log()) {
@@ -78,6 +78,11 @@ impl Server {
             std::thread::sleep(Duration::from_millis(10));
         }
         Ok(server)
+    }
+
+    /// One more who may come.
+    pub fn token_for(&self, installed: &Installed, owner: &str, scope: &str) -> Result<String> {
+        token(installed, &self.place, owner, scope)
     }
 
     /// What went wrong, with what the server wrote.
