@@ -25,11 +25,11 @@ struct Asset {
 // The page and `ASSETS`, as `npm run build` in `crates/sandpen/dashboard` has made them.
 include!("../dashboard/dist/assets.rs");
 
-/// Scripts and sheets of this origin alone, written nowhere in a page; nothing is asked of others, and no page of others has
-/// ours in a frame. Pictures that code has made are shown from memory. The terminal sets colours as attributes.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; \
-                      img-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-                      require-trusted-types-for 'script'; trusted-types 'none'";
+/// Scripts and styles of this origin alone, written nowhere in a page; nothing is asked of others, and no page of others has
+/// ours in a frame. Pictures that code has made are shown from memory.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
 
 pub fn routes() -> Router {
     Router::new().route("/", get(page)).route("/assets/{name}", get(asset))
