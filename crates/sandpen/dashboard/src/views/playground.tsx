@@ -33,6 +33,7 @@ export function PlaygroundView({ session, state }: { session: Session; state: St
   const [draft, setDraft] = useState(kept);
   const [stdin, setStdin] = useState("");
   const [packages, setPackages] = useState("");
+  const [seconds, setSeconds] = useState("");
   const [sandbox, setSandbox] = useState("");
   const [run, setRun] = useState<Run | null>(null);
   const [busy, setBusy] = useState(false);
@@ -74,6 +75,7 @@ export function PlaygroundView({ session, state }: { session: Session; state: St
         ...(stdin ? { stdin } : {}),
         ...(sandbox ? { sandbox_id: sandbox } : {}),
         ...(wanted.length && !sandbox ? { packages: wanted } : {}),
+        ...(seconds ? { timeout_s: Number(seconds) } : {}),
       });
       setRun(begun);
     } catch (error) {
@@ -136,7 +138,7 @@ export function PlaygroundView({ session, state }: { session: Session; state: St
             />
           </label>
           <details>
-            <summary>Input and packages</summary>
+            <summary>Input, packages and time</summary>
             <label>
               Standard input
               <textarea class="mono" rows={3} value={stdin} onInput={(event) => setStdin(event.currentTarget.value)} />
@@ -151,6 +153,16 @@ export function PlaygroundView({ session, state }: { session: Session; state: St
                 autocomplete="off"
                 spellcheck={false}
                 onInput={(event) => setPackages(event.currentTarget.value)}
+              />
+            </label>
+            <label>
+              Seconds until it is killed
+              <input
+                type="number"
+                min="1"
+                value={seconds}
+                placeholder="as the server says"
+                onInput={(event) => setSeconds(event.currentTarget.value)}
               />
             </label>
           </details>
