@@ -22,8 +22,9 @@ function below(directory: string, name: string): string {
   return directory === "/" ? `/${name}` : `${directory}/${name}`;
 }
 
-/** Large files are not held by the page: the server gives an address for them that is good for a while. */
-async function take(sandbox: Sandbox, path: string, name: string): Promise<void> {
+/** Large files are not held by the page: the server gives an address for them that is good for a while, to those who may write. */
+async function take(sandbox: Sandbox, session: Session, path: string, name: string): Promise<void> {
+  if (!session.may.write_files) return download(address(sandbox, path), name);
   const links = `/api/sandboxes/${encodeURIComponent(sandbox.id)}/links`;
   const { url } = await send<{ url: string }>("POST", links, { path, method: "GET", expires_s: 60 });
   const link = document.createElement("a");
@@ -180,7 +181,7 @@ export function FilesView({ sandbox, session, path }: { sandbox: Sandbox; sessio
                       <Action
                         class="quiet small"
                         label={`Download ${entry.name}`}
-                        work={() => take(sandbox, below(path, entry.name), entry.name)}
+                        work={() => take(sandbox, session, below(path, entry.name), entry.name)}
                       >
                         Download
                       </Action>
