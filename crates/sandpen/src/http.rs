@@ -25,6 +25,7 @@ pub mod bearer;
 pub mod body;
 pub mod cors;
 pub mod drain;
+pub mod framing;
 pub mod listener;
 pub mod patience;
 pub mod tls;

@@ -350,6 +350,20 @@ fn ht_11_what_two_readers_would_read_differently_is_read_by_nobody() {
                 ),
             ),
             ("a length that is none", format!("POST /mcp HTTP/1.1\r\n{host}\r\ncontent-length: +5\r\n\r\nhello")),
+            ("lines without their first half", format!("GET /healthz HTTP/1.1\n{host}\n\n")),
+            ("one such line", format!("GET /healthz HTTP/1.1\r\n{host}\nx-more: a\r\n\r\n")),
+            (
+                "pieces and a length",
+                format!(
+                    "POST /mcp HTTP/1.1\r\n{host}\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n"
+                ),
+            ),
+            (
+                "a length and just pieces",
+                format!(
+                    "POST /mcp HTTP/1.1\r\n{host}\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+                ),
+            ),
             ("a folded line", format!("GET /healthz HTTP/1.1\r\n{host}\r\nx-more: a\r\n b\r\n\r\n")),
             ("a space before the colon", format!("GET /healthz HTTP/1.1\r\n{host}\r\nx-more : a\r\n\r\n")),
             ("a version that is none", format!("GET /healthz HTTP/1.7\r\n{host}\r\n\r\n")),

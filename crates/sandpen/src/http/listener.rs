@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::drain::Drain;
+use super::framing::Clear;
 use super::patience::Patient;
 use super::tls::Tls;
 
@@ -97,7 +98,7 @@ where
         .max_headers(HEADERS)
         .max_header_size(HEAD_BYTES)
         .max_buf_size(2 * HEAD_BYTES)
-        .serve_connection(TokioIo::new(Patient::new(stream, STALLED)), service);
+        .serve_connection(TokioIo::new(Clear::new(Patient::new(stream, STALLED))), service);
     tokio::pin!(connection);
     let ended: Result<(), hyper::Error> = tokio::select! {
         ended = &mut connection => ended,
