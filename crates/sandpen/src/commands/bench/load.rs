@@ -241,13 +241,9 @@ async fn slow_clients(address: SocketAddr, token: &str) -> Result<JoinSet<()>> {
 }
 
 async fn storm(address: SocketAddr, tokens: &[String]) -> Result<Storm> {
-    let mut clients = Vec::new();
-    for token in tokens {
-        clients.push(Client::connect(address, token).await?);
-    }
     let mut idle = Vec::new();
-    for client in &mut clients {
-        idle.push(creates(client).await?);
+    for token in tokens {
+        idle.push(creates(address, token).await?);
     }
     let greedy: JoinSet<()> = (0..STORM)
         .map(|_| {
@@ -261,14 +257,14 @@ async fn storm(address: SocketAddr, tokens: &[String]) -> Result<Storm> {
         .collect();
     tokio::time::sleep(Duration::from_millis(500)).await;
     let mut beside: f64 = 0.0;
-    for (client, idle) in clients.iter_mut().zip(&idle).skip(1) {
-        beside = beside.max(creates(client).await? / idle);
+    for (token, idle) in tokens.iter().zip(&idle).skip(1) {
+        beside = beside.max(creates(address, token).await? / idle);
     }
     drop(greedy);
     tokio::time::sleep(Duration::from_secs(3)).await;
     let mut all: JoinSet<Result<f64>> = JoinSet::new();
-    for (mut client, idle) in clients.into_iter().zip(idle.clone()) {
-        all.spawn(async move { Ok(creates(&mut client).await? / idle) });
+    for (token, idle) in tokens.iter().cloned().zip(idle.clone()) {
+        all.spawn(async move { Ok(creates(address, &token).await? / idle) });
     }
     let mut worst: f64 = 0.0;
     while let Some(done) = all.join_next().await {
@@ -279,7 +275,9 @@ async fn storm(address: SocketAddr, tokens: &[String]) -> Result<Storm> {
 }
 
 /// The median time of some, one after the other.
-async fn creates(client: &mut Client) -> Result<f64> {
+async fn creates(address: SocketAddr, token: &str) -> Result<f64> {
+    // A connection that nobody uses for a while is closed.
+    let mut client = Client::connect(address, token).await?;
     let mut times = Vec::new();
     for _ in 0..CREATES {
         times.push(client.make_and_stop().await?);
