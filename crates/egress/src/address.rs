@@ -16,6 +16,11 @@ pub(crate) fn denial(address: IpAddr) -> Option<Denial> {
     }
 }
 
+/// Whether it is one of a single public host, so that asking there shows nobody what stands in a network of our own.
+pub fn is_public(address: IpAddr) -> bool {
+    denial(address).is_none()
+}
+
 /// The IPv4 address that an IPv6 address carries, where something takes it out again: the kernel itself, or a gateway.
 pub(crate) fn carried(address: IpAddr) -> Option<Ipv4Addr> {
     let IpAddr::V6(address) = address else { return None };

@@ -39,6 +39,7 @@ mod vhost;
 mod worker;
 
 pub use activity::Mark;
+pub use address::is_public;
 pub use far::{Arrival, Arrivals, Asked, Far};
 pub use gateway::{Account, Door, Gateway, GatewaySettings, Sockets};
 pub use grant::{Allowance, Grant, GuestFile, Pass};

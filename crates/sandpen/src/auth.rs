@@ -3,8 +3,11 @@
 //! Lower layers know the owner alone. What a principal may do is decided here and at the edge of the tools; nothing below
 //! asks again.
 
+pub mod doorkeeper;
 pub mod keyring;
+pub mod oauth;
 pub mod scope;
+pub mod setup;
 pub mod token;
 
 mod challenge;

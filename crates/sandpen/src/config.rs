@@ -20,6 +20,7 @@ pub use self::http::HttpConfig;
 pub use self::key::Key;
 use self::key::Shape;
 pub use self::limits::OwnerLimits;
+pub use self::oauth::OAuthConfig;
 pub use self::places::base_directory;
 use self::places::{usual_files, usual_state_dir};
 pub use self::registries::RegistryConfig;
@@ -41,6 +42,7 @@ mod given;
 pub mod http;
 pub mod key;
 mod limits;
+pub mod oauth;
 mod places;
 mod profiles;
 pub mod registries;
@@ -63,6 +65,7 @@ pub struct Config {
     pub gateway: GatewayConfig,
     pub server: ServerConfig,
     pub http: HttpConfig,
+    pub oauth: OAuthConfig,
     /// What one of the older servers had besides.
     pub code_runner: CodeRunnerConfig,
     pub registries: RegistryConfig,
@@ -134,6 +137,7 @@ impl Default for Config {
                 audit_log: None,
             },
             http: HttpConfig::default(),
+            oauth: OAuthConfig::default(),
             code_runner: CodeRunnerConfig::default(),
             registries: RegistryConfig::default(),
             packages: PackageConfig::default(),
@@ -259,6 +263,8 @@ impl Config {
             Key::AllowPrivateHost => self.gateway.private_hosts.clear(),
             Key::AllowedHosts => self.http.allowed_hosts.clear(),
             Key::AllowedOrigins => self.http.allowed_origins.clear(),
+            Key::OauthIssuer => self.oauth.issuers.clear(),
+            Key::OauthAudience => self.oauth.audiences.clear(),
             Key::InsecureRegistry => self.registries.insecure.clear(),
             Key::RegistryMirror => self.registries.mirrors.clear(),
             Key::OwnerLimit => self.exceptions.clear(),
@@ -321,7 +327,8 @@ impl Config {
             | Key::MetricsListen
             | Key::MaxBody
             | Key::MaxUpload
-            | Key::NoLegacySse => {}
+            | Key::NoLegacySse
+            | Key::PublicUrl => {}
         }
     }
 
@@ -412,6 +419,9 @@ impl Config {
             Key::MaxBody => self.http.max_body = http::body_size(value)?,
             Key::MaxUpload => self.http.max_upload = http::upload_size(value)?,
             Key::NoLegacySse => self.http.legacy_sse = !truth(value)?,
+            Key::PublicUrl => self.oauth.public_url = Some(value.parse()?),
+            Key::OauthIssuer => self.oauth.issuers.push(value.parse()?),
+            Key::OauthAudience => self.oauth.audiences.push(value.to_owned()),
             Key::InsecureRegistry => {
                 self.registries.insecure.insert(registries::host(value)?);
             }

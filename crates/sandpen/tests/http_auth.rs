@@ -184,7 +184,8 @@ fn a_token_to_look_changes_nothing() {
         assert_eq!(answer.status, 403, "{tool}: {}", answer.body);
         let challenge = answer.header("www-authenticate").unwrap();
         assert!(
-            challenge.contains("error=\"insufficient_scope\"") && challenge.contains("scope=\"run\""),
+            challenge.contains("error=\"insufficient_scope\"")
+                && challenge.contains("scope=\"sandpen:read sandpen:run\""),
             "{challenge}"
         );
     }

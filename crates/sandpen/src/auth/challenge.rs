@@ -4,7 +4,7 @@ use axum::response::Response;
 use http::header::WWW_AUTHENTICATE;
 use http::{HeaderValue, StatusCode};
 
-use super::scope::Scope;
+use super::scope::{Scope, Scopes};
 use crate::http::answer;
 
 /// Why nobody is known by a request.
@@ -16,6 +16,8 @@ pub enum Unknown {
     Malformed,
     /// It says so, and it is not true, or not any more.
     Wrong,
+    /// It says so, and whoever could tell whether it is true does not answer.
+    Unsure,
 }
 
 impl Unknown {
@@ -24,6 +26,7 @@ impl Unknown {
             Self::Silent => "no_token",
             Self::Malformed => "malformed",
             Self::Wrong => "wrong_token",
+            Self::Unsure => "issuer_unavailable",
         }
     }
 }
@@ -32,21 +35,46 @@ impl Unknown {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insufficient(pub Scope);
 
-pub fn unknown(unknown: Unknown) -> Response {
-    let (challenge, message) = match unknown {
-        Unknown::Silent => ("Bearer realm=\"sandpen\"", "this server asks for a token: Authorization: Bearer TOKEN"),
-        Unknown::Malformed => (
-            "Bearer realm=\"sandpen\", error=\"invalid_request\"",
-            "the request does not say in one way who asks: Authorization: Bearer TOKEN",
-        ),
-        Unknown::Wrong => (
-            "Bearer realm=\"sandpen\", error=\"invalid_token\"",
-            "the token is not known here, was revoked, or is over",
-        ),
+/// `metadata`: where it is said who gives out tokens, if anybody does.
+pub fn unknown(unknown: Unknown, metadata: Option<&str>) -> Response {
+    let (error, message) = match unknown {
+        Unknown::Silent => ("", "this server asks for a token: Authorization: Bearer TOKEN"),
+        Unknown::Malformed => {
+            (", error=\"invalid_request\"", "the request does not say in one way who asks: Authorization: Bearer TOKEN")
+        }
+        Unknown::Wrong => {
+            (", error=\"invalid_token\"", "the token is not known here, was revoked, is over, or is for another server")
+        }
+        // The token may be good, and a client must not throw it away.
+        Unknown::Unsure => {
+            let message = "who gave out the token cannot be asked for its keys; come back later";
+            return answer::retry_soon(answer::error(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message));
+        }
     };
     let mut response = answer::error(StatusCode::UNAUTHORIZED, "denied", message);
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    let mut challenge = format!("Bearer realm=\"sandpen\"{error}");
+    if metadata.is_some() {
+        challenge += &format!(", scope=\"{}\"", Scope::Run.claim());
+    }
+    set_challenge(&mut response, challenge);
+    if let Some(metadata) = metadata {
+        point_to(metadata, &mut response);
+    }
     response
+}
+
+/// Says in a challenge where more is said.
+pub fn point_to(metadata: &str, response: &mut Response) {
+    let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
+    if let Some(challenge) = challenge.map(|challenge| format!("{challenge}, resource_metadata=\"{metadata}\"")) {
+        set_challenge(response, challenge);
+    }
+}
+
+fn set_challenge(response: &mut Response, challenge: String) {
+    if let Ok(challenge) = HeaderValue::try_from(challenge) {
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
 }
 
 /// Too many wrong ones came from there.
@@ -58,9 +86,8 @@ pub fn throttled() -> Response {
 pub fn insufficient_scope(Insufficient(scope): Insufficient) -> Response {
     let message = format!("the token is not good for this: it lacks the scope {scope}");
     let mut response = answer::error(StatusCode::FORBIDDEN, "denied", &message);
-    let challenge = format!("Bearer realm=\"sandpen\", error=\"insufficient_scope\", scope=\"{scope}\"");
-    if let Ok(challenge) = HeaderValue::try_from(challenge) {
-        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-    }
+    let scopes: Scopes = [scope].into_iter().collect();
+    let challenge = format!("Bearer realm=\"sandpen\", error=\"insufficient_scope\", scope=\"{}\"", scopes.claims());
+    set_challenge(&mut response, challenge);
     response
 }

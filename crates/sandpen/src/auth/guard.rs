@@ -6,16 +6,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use axum::Router;
-use axum::extract::{Request, State};
+use axum::extract::{OriginalUri, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method, StatusCode};
 
 use super::Principal;
 use super::challenge::{self, Unknown};
-use super::keyring::Keyring;
-use super::token::Shown;
+use super::doorkeeper::{Doorkeeper, Standing};
 use super::watched::watched;
 use crate::audit::{Deed, Recorder};
 use crate::http::listener::Peer;
@@ -25,7 +24,7 @@ use crate::http::listener::Peer;
 pub enum Authentication {
     /// Whoever gets here is the person at the keyboard.
     Nobody,
-    Tokens(Arc<Keyring>),
+    Tokens(Arc<Doorkeeper>),
 }
 
 /// Only for those who are known; what is behind it finds a [`Principal`] in the request.
@@ -42,28 +41,39 @@ struct Door {
 }
 
 async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
-    let keyring = match &door.authentication {
+    let doorkeeper = match &door.authentication {
         Authentication::Nobody => {
             request.extensions_mut().insert(Principal::local());
             return next.run(request).await;
         }
-        Authentication::Tokens(keyring) => keyring.clone(),
+        Authentication::Tokens(doorkeeper) => doorkeeper.clone(),
     };
-    let known = bearer(request.headers()).map(Shown::new).and_then(|shown| {
-        let principal = keyring.admit(&shown, SystemTime::now()).ok_or(Unknown::Wrong)?;
-        Ok((principal, shown))
+    let metadata = doorkeeper.oauth.as_ref().map(|oauth| {
+        let whole = request.extensions().get::<OriginalUri>().map_or(request.uri(), |OriginalUri(uri)| uri);
+        oauth.site.metadata(request.headers(), whole.path())
     });
+    let known = match bearer(request.headers()) {
+        Ok(token) => doorkeeper.admit(token, SystemTime::now()).await,
+        Err(unknown) => Err(unknown),
+    };
     match known {
-        Ok((principal, shown)) => {
+        Ok((principal, standing)) => {
             request.extensions_mut().insert(principal);
-            watched(next.run(request).await, keyring, shown)
+            // What was asked for in time is answered to its end.
+            let lasts = request.method() == Method::POST && matches!(standing, Standing::Until(_));
+            let mut response = next.run(request).await;
+            if let Some(metadata) = metadata.filter(|_| response.status() == StatusCode::FORBIDDEN) {
+                challenge::point_to(&metadata, &mut response);
+            }
+            if lasts { response } else { watched(response, doorkeeper, standing) }
         }
         Err(unknown) => {
             let source = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
-            let is_flood = unknown != Unknown::Silent && source.is_some_and(|source| door.is_flood(source));
+            let is_wrong = !matches!(unknown, Unknown::Silent | Unknown::Unsure);
+            let is_flood = is_wrong && source.is_some_and(|source| door.is_flood(source));
             tracing::warn!(?unknown, source = source.map(tracing::field::display), "a request was not let in");
             door.recorder.record(Deed::TurnedAway { source, why: unknown.as_str() });
-            if is_flood { challenge::throttled() } else { challenge::unknown(unknown) }
+            if is_flood { challenge::throttled() } else { challenge::unknown(unknown, metadata.as_deref()) }
         }
     }
 }

@@ -28,6 +28,20 @@ impl Scope {
             Self::Admin => "admin",
         }
     }
+
+    /// As OAuth has it: issuers have scopes of other services too.
+    pub fn claim(self) -> &'static str {
+        match self {
+            Self::Read => "sandpen:read",
+            Self::Run => "sandpen:run",
+            Self::Admin => "sandpen:admin",
+        }
+    }
+
+    /// `None` for one that is not ours.
+    pub fn from_claim(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|scope| scope.claim() == word)
+    }
 }
 
 impl fmt::Display for Scope {
@@ -64,6 +78,17 @@ impl Scopes {
         self.0.is_some_and(|highest| highest >= needed)
     }
 
+    /// No more than these and those.
+    pub fn within(self, other: Self) -> Self {
+        Self(self.0.min(other.0))
+    }
+
+    /// All of them in the words of OAuth.
+    pub fn claims(self) -> String {
+        let held = Scope::ALL.iter().filter(|scope| self.allow(**scope));
+        held.map(|scope| scope.claim()).collect::<Vec<_>>().join(" ")
+    }
+
     /// As they are written down: the highest stands for all below it.
     pub fn highest(self) -> Option<Scope> {
         self.0
@@ -87,6 +112,18 @@ mod tests {
         let none: Scopes = [].into_iter().collect();
         assert!(!none.allow(Scope::Read));
         assert!(Scopes::all().allow(Scope::Admin));
+    }
+
+    #[test]
+    fn in_oauth_a_right_is_named_with_whose_it_is() {
+        let runs: Scopes = [Scope::Run].into_iter().collect();
+        assert_eq!(runs.claims(), "sandpen:read sandpen:run");
+        assert_eq!(Scope::ALL.iter().map(|scope| Scope::from_claim(scope.claim())).max(), Some(Some(Scope::Admin)));
+        for word in ["run", "sandpen:", "sandpen:Run", "other:run", ""] {
+            assert_eq!(Scope::from_claim(word), None, "{word:?}");
+        }
+        assert_eq!(Scopes::all().within(runs), runs);
+        assert_eq!(runs.within([].into_iter().collect()).claims(), "");
     }
 
     #[test]

@@ -11,21 +11,20 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use hyper::body::{Frame, SizeHint};
 
-use super::keyring::Keyring;
-use super::token::Shown;
+use super::doorkeeper::{Doorkeeper, Standing};
 
 /// How long a token that was revoked is still good for what has begun.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// The answer itself, unless it is a stream of events: only those outlast their question.
-pub fn watched(response: Response, keyring: Arc<Keyring>, shown: Shown) -> Response {
+pub fn watched(response: Response, doorkeeper: Arc<Doorkeeper>, standing: Standing) -> Response {
     let is_stream =
         response.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream"));
     if !is_stream {
         return response;
     }
     let refused = async move {
-        while keyring.admit(&shown, SystemTime::now()).is_some() {
+        while doorkeeper.still(&standing, SystemTime::now()) {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     };

@@ -13,11 +13,13 @@ use tools::{ProfileName, Selection};
 use crate::api::session::{self, SignIn};
 use crate::audit::{Audit, Recorder};
 use crate::auth::keyring::Keyring;
+use crate::auth::setup::{self, Setup};
 use crate::auth::token::TokenFile;
 use crate::auth::{self, Authentication};
 use crate::cli::examples;
 use crate::config::code_runner::{BaseUrl, FileSecret};
 use crate::config::flags::{HttpFlags, ServingFlags};
+use crate::config::oauth::OAuthFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::files::link::KeyFile;
@@ -65,12 +67,16 @@ pub struct Arguments {
     http: HttpFlags,
 
     #[command(flatten)]
+    oauth: OAuthFlags,
+
+    #[command(flatten)]
     serving: ServingFlags,
 }
 
 impl Arguments {
     pub fn write_to(&self, written: &mut Written) {
         self.http.write_to(written);
+        self.oauth.write_to(written);
         self.serving.write_to(written);
     }
 }
@@ -97,12 +103,13 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
     wiring::block_on(async {
         let mut signals = Signals::listen()?;
         let traces = Traces::start(prepared);
-        let authentication = authentication(&config)?;
+        let keyring = keyring(&config)?;
         let tls = config.http.tls()?.map(Tls::load).transpose()?.map(Arc::new);
         // Before the engine: an address that is taken must not cost one.
         let listener = http::listen(config.http.listen, entrance(&config)).await?;
         let address = listener.local_addr().unwrap_or(config.http.listen);
         let scheme = config.http.scheme();
+        let Setup { authentication, routes: for_strangers } = setup::set_up(&config, keyring, address)?;
         if config.server.profile == Some(ProfileName::CodeRunner) {
             Store::new(&config.code_runner, config.state_dir()?).prepare()?;
         }
@@ -159,8 +166,11 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         protocol = protocol.merge(endpoints.guarded(&config, page.clone()));
         let named = config.code_runner.base.as_ref().and_then(BaseUrl::host);
         let hosts: Vec<AllowedHost> = config.http.allowed_hosts.iter().chain(named).cloned().collect();
-        let access = Access::new(scheme, address, entrance(&config), &hosts, &config.http.allowed_origins);
-        let routes = http::routes(protocol, links.merge(dashboard::routes()), access, &drain);
+        // Pages of our own come from there too.
+        let public = config.oauth.public_url.iter().map(|url| url.as_str().parse()).collect::<Result<Vec<_>>>()?;
+        let origins = [config.http.allowed_origins.clone(), public].concat();
+        let access = Access::new(scheme, address, entrance(&config), &hosts, &origins);
+        let routes = http::routes(protocol, links.merge(for_strangers).merge(dashboard::routes()), access, &drain);
         let routes = trace::traced(metrics::counted(routes, metrics));
         let numbers = Numbers::open(&config, page, &outlet, &drain).await?;
         announce(&config, address, numbers.as_ref().map(|numbers| numbers.address));
@@ -250,17 +260,18 @@ impl Numbers {
     }
 }
 
-/// How callers are known.
-fn authentication(config: &Config) -> Result<Authentication> {
+/// The tokens that callers may show; none where nobody is asked for one.
+fn keyring(config: &Config) -> Result<Option<Keyring>> {
+    config.oauth.check()?;
     if config.http.no_auth {
-        return Ok(Authentication::Nobody);
+        return Ok(None);
     }
     let keyring = Keyring::open(TokenFile::of_state_directory(config.state_dir()?))?;
-    if keyring.is_empty() && !has_older_token(config) {
+    if keyring.is_empty() && !has_older_token(config) && !config.oauth.is_used() {
         return Err(Error::invalid_input("this server asks its callers for a token, and there is none that it knows")
             .with_hint("make one with `sandpen token create`, or let everybody on this machine in with --no-auth"));
     }
-    Ok(Authentication::Tokens(Arc::new(keyring)))
+    Ok(Some(keyring))
 }
 
 /// How people in a browser become known. The one place where the dashboard learns of it.

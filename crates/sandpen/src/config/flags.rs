@@ -421,7 +421,7 @@ impl HttpFlags {
     }
 }
 
-fn push<'a>(written: &mut Written, key: Key, values: impl IntoIterator<Item = &'a String>) {
+pub(super) fn push<'a>(written: &mut Written, key: Key, values: impl IntoIterator<Item = &'a String>) {
     for value in values {
         written.push(key, value);
     }

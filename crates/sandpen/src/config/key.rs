@@ -111,6 +111,9 @@ keys! {
     MaxBody, "max_body", One;
     MaxUpload, "max_upload", One;
     NoLegacySse, "no_legacy_sse", One;
+    PublicUrl, "public_url", One;
+    OauthIssuer, "oauth_issuer", List;
+    OauthAudience, "oauth_audience", List;
     InsecureRegistry, "insecure_registry", List;
     RegistryMirror, "registry_mirror", List;
 }
