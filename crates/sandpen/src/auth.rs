@@ -3,14 +3,17 @@
 //! Lower layers know the owner alone. What a principal may do is decided here and at the edge of the tools; nothing below
 //! asks again.
 
+pub mod account;
 pub mod doorkeeper;
 pub mod keyring;
 pub mod oauth;
 pub mod scope;
+pub mod server;
 pub mod setup;
 pub mod token;
 
 mod challenge;
+mod followed;
 mod guard;
 mod watched;
 

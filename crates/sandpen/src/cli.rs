@@ -8,7 +8,7 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    audit, bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install, links, logs,
+    account, audit, bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install, links, logs,
     man, mcp, package, ps, restore, run, save, secret, serve, stop, token, tools,
 };
 use crate::config::flags::GlobalFlags;
@@ -87,6 +87,7 @@ impl Cli {
             | Command::Secret(_)
             | Command::Token(_)
             | Command::Links(_)
+            | Command::Account(_)
             | Command::Audit(_)
             | Command::Install(_)
             | Command::Doctor(_)
@@ -133,6 +134,7 @@ pub enum Command {
     Secret(secret::Arguments),
     Token(token::Arguments),
     Links(links::Arguments),
+    Account(account::Arguments),
     Audit(audit::Arguments),
     Mcp(mcp::Arguments),
     Serve(serve::Arguments),
@@ -165,6 +167,7 @@ impl Command {
             Self::Secret(arguments) => secret::run(arguments, config),
             Self::Token(arguments) => token::run(arguments, config),
             Self::Links(arguments) => links::run(arguments, config),
+            Self::Account(arguments) => account::run(arguments, config),
             Self::Audit(arguments) => audit::run(arguments, config),
             Self::Mcp(arguments) => mcp::run(arguments, config),
             Self::Tools(arguments) => tools::run(arguments, config),
@@ -197,6 +200,7 @@ impl Command {
             | Self::Secret(_)
             | Self::Token(_)
             | Self::Links(_)
+            | Self::Account(_)
             | Self::Audit(_)
             | Self::Mcp(_)
             | Self::Tools(_)

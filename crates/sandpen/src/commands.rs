@@ -2,6 +2,7 @@
 
 use sandbox::{Error, ErrorKind, Owner, Result, SandboxInfo, SandboxService};
 
+pub mod account;
 pub mod audit;
 #[cfg_attr(not(target_os = "linux"), path = "commands/elsewhere.rs")]
 pub mod bench;

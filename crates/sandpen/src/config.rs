@@ -263,6 +263,8 @@ impl Config {
             Key::AllowPrivateHost => self.gateway.private_hosts.clear(),
             Key::AllowedHosts => self.http.allowed_hosts.clear(),
             Key::AllowedOrigins => self.http.allowed_origins.clear(),
+            Key::OauthPrivateClients => self.oauth.private_clients.clear(),
+            Key::OidcAllow => self.oauth.oidc_admitted.clear(),
             Key::OauthIssuer => self.oauth.issuers.clear(),
             Key::OauthAudience => self.oauth.audiences.clear(),
             Key::InsecureRegistry => self.registries.insecure.clear(),
@@ -328,7 +330,13 @@ impl Config {
             | Key::MaxBody
             | Key::MaxUpload
             | Key::NoLegacySse
-            | Key::PublicUrl => {}
+            | Key::Oauth
+            | Key::PublicUrl
+            | Key::OauthAccessLifetime
+            | Key::OidcIssuer
+            | Key::OidcClientId
+            | Key::OidcClientSecretFile
+            | Key::OidcScope => {}
         }
     }
 
@@ -419,7 +427,15 @@ impl Config {
             Key::MaxBody => self.http.max_body = http::body_size(value)?,
             Key::MaxUpload => self.http.max_upload = http::upload_size(value)?,
             Key::NoLegacySse => self.http.legacy_sse = !truth(value)?,
+            Key::Oauth => self.oauth.own_server = truth(value)?,
             Key::PublicUrl => self.oauth.public_url = Some(value.parse()?),
+            Key::OauthAccessLifetime => self.oauth.access_life = positive_time(value)?,
+            Key::OauthPrivateClients => self.oauth.private_clients.push(oauth::host(value)?),
+            Key::OidcIssuer => self.oauth.oidc_issuer = Some(value.parse()?),
+            Key::OidcClientId => self.oauth.oidc_client_id = Some(value.to_owned()),
+            Key::OidcClientSecretFile => self.oauth.oidc_client_secret_file = Some(absolute(value)?),
+            Key::OidcAllow => self.oauth.oidc_admitted.push(value.parse()?),
+            Key::OidcScope => self.oauth.oidc_scope = value.parse()?,
             Key::OauthIssuer => self.oauth.issuers.push(value.parse()?),
             Key::OauthAudience => self.oauth.audiences.push(value.to_owned()),
             Key::InsecureRegistry => {

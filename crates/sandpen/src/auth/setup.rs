@@ -14,6 +14,8 @@ use super::oauth::issuer::Issuer;
 use super::oauth::jwt::Issuers;
 use super::oauth::metadata::{self, Resource};
 use super::oauth::site::Site;
+use super::server::AuthorizationServer;
+use crate::audit::Recorder;
 use crate::config::Config;
 
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub struct Setup {
 }
 
 /// `keyring`: none where everybody is let in.
-pub fn set_up(config: &Config, keyring: Option<Keyring>, listening: SocketAddr) -> Result<Setup> {
+pub fn set_up(config: &Config, keyring: Option<Keyring>, listening: SocketAddr, recorder: Recorder) -> Result<Setup> {
     let Some(keyring) = keyring else {
         return Ok(Setup { authentication: Authentication::Nobody, routes: Router::new() });
     };
@@ -42,10 +44,16 @@ pub fn set_up(config: &Config, keyring: Option<Keyring>, listening: SocketAddr) 
         let resource = Resource {
             site: site.clone(),
             issuers: settings.issuers.iter().map(ToString::to_string).collect(),
-            has_own_server: false,
+            has_own_server: settings.own_server,
         };
         routes = routes.merge(metadata::routes(resource));
-        doorkeeper.oauth = Some(OAuth { site, issuers: Issuers::new(issuers, audiences) });
+        let mut grants = None;
+        if settings.own_server {
+            let server = Arc::new(AuthorizationServer::open(config, site.clone(), fetcher, recorder)?);
+            grants = Some(server.grants.clone());
+            routes = routes.merge(server.routes());
+        }
+        doorkeeper.oauth = Some(OAuth { site, issuers: Issuers::new(issuers, audiences), grants });
     }
     Ok(Setup { authentication: Authentication::Tokens(Arc::new(doorkeeper)), routes })
 }

@@ -109,7 +109,7 @@ impl TokenDigest {
         std::hint::black_box(differences) == 0
     }
 
-    fn read(text: &str) -> Option<Self> {
+    pub(super) fn read(text: &str) -> Option<Self> {
         if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
         }
@@ -290,15 +290,15 @@ fn written(tokens: &Tokens) -> String {
 }
 
 /// A basic string of TOML. Nothing that is written here holds control characters.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-fn seconds_of(time: SystemTime) -> Option<u64> {
+pub(super) fn seconds_of(time: SystemTime) -> Option<u64> {
     time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-fn moment(seconds: u64) -> SystemTime {
+pub(super) fn moment(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 

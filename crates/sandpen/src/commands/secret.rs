@@ -13,7 +13,7 @@ use crate::exit::Exit;
 use crate::output::{self, Audience, DIM, Teller};
 use crate::table::{Align, Cell, Table};
 
-mod ask;
+pub(super) mod ask;
 
 use ask::Asked;
 

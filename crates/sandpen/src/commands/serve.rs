@@ -12,6 +12,7 @@ use tools::{ProfileName, Selection};
 
 use crate::api::session::{self, SignIn};
 use crate::audit::{Audit, Recorder};
+use crate::auth::account::AccountFile;
 use crate::auth::keyring::Keyring;
 use crate::auth::setup::{self, Setup};
 use crate::auth::token::TokenFile;
@@ -59,6 +60,7 @@ mod reload;
 #[command(after_help = examples(&[
     ("sandpen token create --name laptop", "make a token, which is shown once"),
     ("sandpen serve", "at http://127.0.0.1:8228/mcp, for whoever has one"),
+    ("sandpen serve --oauth", "clients open a page on which people sign in; see sandpen account"),
     ("sandpen serve --no-auth", "the same for everybody on this machine"),
     ("sandpen serve --listen 127.0.0.1:0 --json", "at a free port, which the first line of output names"),
 ]))]
@@ -109,7 +111,6 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let listener = http::listen(config.http.listen, entrance(&config)).await?;
         let address = listener.local_addr().unwrap_or(config.http.listen);
         let scheme = config.http.scheme();
-        let Setup { authentication, routes: for_strangers } = setup::set_up(&config, keyring, address)?;
         if config.server.profile == Some(ProfileName::CodeRunner) {
             Store::new(&config.code_runner, config.state_dir()?).prepare()?;
         }
@@ -118,6 +119,8 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let metrics = Metrics::default();
         metrics.listen(&outlet.events);
         let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref(), &metrics)?;
+        let Setup { authentication, routes: for_strangers } =
+            setup::set_up(&config, keyring, address, audit.recorder())?;
         let (mut server, adapter) = Server::start(&config, &outlet, Callers::OfRequest, audit.recorder()).await?;
         let drain = Drain::default();
         let bodies = Bodies::new(config.http.max_body);
@@ -263,10 +266,21 @@ impl Numbers {
 /// The tokens that callers may show; none where nobody is asked for one.
 fn keyring(config: &Config) -> Result<Option<Keyring>> {
     config.oauth.check()?;
+    if config.http.no_auth && config.oauth.is_used() {
+        return Err(Error::invalid_input("--no-auth asks nobody who they are, and OAuth is for asking")
+            .with_hint("leave out one of them"));
+    }
     if config.http.no_auth {
         return Ok(None);
     }
     let keyring = Keyring::open(TokenFile::of_state_directory(config.state_dir()?))?;
+    let accounts = AccountFile::of_state_directory(config.state_dir()?)?;
+    let nobody_signs_in = accounts.current().is_empty() && config.oauth.oidc()?.is_none();
+    if config.oauth.own_server && nobody_signs_in && keyring.is_empty() && config.oauth.issuers.is_empty() {
+        return Err(Error::invalid_input("people are to sign in, and there is nobody who could").with_hint(
+            "make an account with `sandpen account create NAME`, or name an identity provider with --oidc-issuer",
+        ));
+    }
     if keyring.is_empty() && !has_older_token(config) && !config.oauth.is_used() {
         return Err(Error::invalid_input("this server asks its callers for a token, and there is none that it knows")
             .with_hint("make one with `sandpen token create`, or let everybody on this machine in with --no-auth"));
@@ -345,6 +359,8 @@ fn announce(config: &Config, address: SocketAddr, numbers: Option<SocketAddr>) {
         Audience::Person => {
             let header = match entrance(config) {
                 Entrance::Open => "",
+                // Clients find out by themselves where to get one.
+                Entrance::Token if config.oauth.is_used() => "",
                 Entrance::Token => " --header 'Authorization: Bearer TOKEN'",
             };
             let hint = format!("connect a client, for example: claude mcp add --transport http sandpen {url}{header}");

@@ -111,9 +111,17 @@ keys! {
     MaxBody, "max_body", One;
     MaxUpload, "max_upload", One;
     NoLegacySse, "no_legacy_sse", One;
+    Oauth, "oauth", One;
     PublicUrl, "public_url", One;
+    OauthAccessLifetime, "oauth_access_lifetime", One;
+    OauthPrivateClients, "oauth_private_clients", List;
     OauthIssuer, "oauth_issuer", List;
     OauthAudience, "oauth_audience", List;
+    OidcIssuer, "oidc_issuer", One;
+    OidcClientId, "oidc_client_id", One;
+    OidcClientSecretFile, "oidc_client_secret_file", One;
+    OidcAllow, "oidc_allow", List;
+    OidcScope, "oidc_scope", One;
     InsecureRegistry, "insecure_registry", List;
     RegistryMirror, "registry_mirror", List;
 }

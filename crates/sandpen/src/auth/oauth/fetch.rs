@@ -54,11 +54,16 @@ impl fmt::Display for Unfetched {
 }
 
 /// A form that is sent, with the client's own secret.
-#[derive(Debug)]
 pub struct Form<'a> {
     pub body: String,
     pub client: &'a str,
     pub secret: &'a str,
+}
+
+impl fmt::Debug for Form<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Form")
+    }
 }
 
 #[derive(Clone, Debug, Default)]

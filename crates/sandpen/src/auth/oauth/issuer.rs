@@ -19,7 +19,7 @@ const FRESH: Duration = Duration::from_secs(300);
 const BELIEVED: Duration = Duration::from_secs(3600);
 
 /// Between two questions, whatever callers show: unknown keys cost nothing to make up.
-const BETWEEN: Duration = Duration::from_secs(10);
+const BETWEEN: Duration = Duration::from_secs(5);
 
 const MOST_KEYS: usize = 64;
 
@@ -220,11 +220,11 @@ mod tests {
         assert!(matches!(known.step(Some("a"), start), Step::Ask));
         known.asked = Some(start);
         assert!(matches!(known.step(Some("a"), at(1)), Step::Refuse(NoKey::Unavailable)), "it was asked just now");
-        assert!(matches!(known.step(Some("a"), at(10)), Step::Ask));
+        assert!(matches!(known.step(Some("a"), at(5)), Step::Ask));
         known = Known { keys: Some((keys(&["a"]), at(10))), asked: Some(at(10)) };
         assert!(matches!(known.step(Some("a"), at(11)), Step::Use(_)));
         assert!(matches!(known.step(Some("b"), at(11)), Step::Refuse(NoKey::Unknown)));
-        assert!(matches!(known.step(Some("b"), at(20)), Step::Ask), "it may have a new key");
+        assert!(matches!(known.step(Some("b"), at(15)), Step::Ask), "it may have a new key");
         assert!(matches!(known.step(Some("a"), at(310)), Step::Ask), "it may have taken one back");
         known.asked = Some(at(310));
         assert!(matches!(known.step(Some("a"), at(311)), Step::Use(_)), "it does not answer, and did a while ago");

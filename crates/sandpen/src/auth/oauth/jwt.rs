@@ -84,10 +84,6 @@ impl Issuers {
         Self { issuers, audiences: audiences.into_iter().collect() }
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Issuer> {
-        self.issuers.iter().map(AsRef::as_ref)
-    }
-
     pub async fn admit(&self, token: &str) -> Result<Vouched, Refused> {
         let said = issuer_of(token).ok_or(Refused::Wrong)?;
         let issuer = self.issuers.iter().find(|issuer| issuer.url().as_str() == said).ok_or(Refused::Wrong)?;

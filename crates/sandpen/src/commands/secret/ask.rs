@@ -10,33 +10,40 @@ use crate::terminal::SilentTerminal;
 use crate::wiring;
 
 #[derive(Debug)]
-pub enum Asked {
-    Value(SecretValue),
+pub enum Asked<T> {
+    Value(T),
     /// The person changed their mind.
     Interrupted(Signal),
 }
 
-pub fn value(name: &SecretName) -> Result<Asked> {
-    if stdin().is_terminal() { typed(name) } else { piped().map(Asked::Value) }
+pub fn value(name: &SecretName) -> Result<Asked<SecretValue>> {
+    match text(&format!("value of {name}"), SecretValue::MAX_BYTES)? {
+        Asked::Value(text) => SecretValue::new(text).map(Asked::Value),
+        Asked::Interrupted(signal) => Ok(Asked::Interrupted(signal)),
+    }
 }
 
-fn piped() -> Result<SecretValue> {
+/// One line that nobody sees; `most` is what its reader takes.
+pub fn text(what: &str, most: usize) -> Result<Asked<String>> {
+    if stdin().is_terminal() { typed(what, most) } else { piped(most).map(Asked::Value) }
+}
+
+fn piped(most: usize) -> Result<String> {
     let mut text = Vec::new();
     // A little more than a value may have, so that a longer one is noticed and a stream without end is not read.
-    let most = SecretValue::MAX_BYTES as u64 + 2;
-    stdin().lock().take(most).read_to_end(&mut text).map_err(unreadable)?;
+    stdin().lock().take(most as u64 + 2).read_to_end(&mut text).map_err(unreadable)?;
     understand(text)
 }
 
-fn typed(name: &SecretName) -> Result<Asked> {
+fn typed(what: &str, most: usize) -> Result<Asked<String>> {
     wiring::block_on(async {
         let mut signals = Signals::listen()?;
         // Dropped on every way out of here, so that the terminal echoes again.
         let _silent = SilentTerminal::enter();
-        let _ = write!(stderr(), "value of {name} (not shown): ");
-        let line = tokio::task::spawn_blocking(|| {
+        let _ = write!(stderr(), "{what} (not shown): ");
+        let line = tokio::task::spawn_blocking(move || {
             let mut text = Vec::new();
-            stdin().lock().take(2 * SecretValue::MAX_BYTES as u64).read_until(b'\n', &mut text).map(|_| text)
+            stdin().lock().take(2 * most as u64).read_until(b'\n', &mut text).map(|_| text)
         });
         let heard = signals.unless_ended(line).await;
         let _ = writeln!(stderr());
@@ -48,7 +55,7 @@ fn typed(name: &SecretName) -> Result<Asked> {
     })
 }
 
-fn understand(mut text: Vec<u8>) -> Result<SecretValue> {
+fn understand(mut text: Vec<u8>) -> Result<String> {
     if text.last() == Some(&b'\n') {
         text.pop();
     }
@@ -56,8 +63,7 @@ fn understand(mut text: Vec<u8>) -> Result<SecretValue> {
         return Err(Error::invalid_input("the value is empty"));
     }
     // The error would hold the text.
-    let text = String::from_utf8(text).map_err(|_| Error::invalid_input("the value is not UTF-8 text"))?;
-    SecretValue::new(text)
+    String::from_utf8(text).map_err(|_| Error::invalid_input("the value is not UTF-8 text"))
 }
 
 fn unreadable(cause: std::io::Error) -> Error {
