@@ -45,6 +45,7 @@ impl Installed {
             }
             Need::Compiler => return (!is_installed("cc")).then(|| "cc is not installed".to_owned()),
             Need::Debian => return (!is_installed("mmdebstrap")).then(|| "mmdebstrap is not installed".to_owned()),
+            Need::Browser => return (!is_installed("chromium")).then(|| "chromium is not installed".to_owned()),
         };
         let complete = self.clients.join(&part).join("installed").is_file();
         (!complete).then(|| format!("{part} is not installed"))
@@ -57,6 +58,11 @@ impl Installed {
     /// The interpreter that comes with the packages: the conformance suite asks for a newer one than most systems have.
     pub fn node(&self) -> PathBuf {
         self.packages().join(".bin/node")
+    }
+
+    /// As the system has it.
+    pub fn browser() -> &'static str {
+        "/usr/bin/chromium"
     }
 
     pub fn packages(&self) -> PathBuf {

@@ -8,6 +8,7 @@ mod conformance;
 mod hands;
 mod inspector;
 mod installed;
+mod oauth;
 mod older;
 mod scene;
 mod server;
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
         }
     };
     // Longest first, so that no long one is left alone at the end.
-    let plans = [conformance::plans(), task::plans(), older::plans(), agents::plans(), inspector::plans()];
+    let plans =
+        [conformance::plans(), task::plans(), older::plans(), oauth::plans(), agents::plans(), inspector::plans()];
     let trials = plans.into_iter().flatten().map(|plan| plan.into_trial(&installed)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
@@ -61,6 +63,8 @@ enum Need {
     Compiler,
     /// What makes a Debian to have an image of.
     Debian,
+    /// One without a screen, for clients that send a person there.
+    Browser,
 }
 
 impl Plan {

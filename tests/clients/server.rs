@@ -1,7 +1,7 @@
 //! `sandpen serve` on a port of its own.
 
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use sandpen_tests::Result;
@@ -26,15 +26,23 @@ impl Server {
 
     /// With these variables, and flags that may say where it listens.
     pub fn start_with(scene: &Scene<'_>, program: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Result<Self> {
+        Self::by(scene, program, &[&["--no-auth"], flags].concat(), variables)
+    }
+
+    /// One that asks who they are.
+    pub fn guarded(scene: &Scene<'_>, program: &Path, flags: &[&str]) -> Result<Self> {
+        Self::by(scene, program, flags, &[])
+    }
+
+    fn by(scene: &Scene<'_>, program: &Path, flags: &[&str], variables: &[(&str, &str)]) -> Result<Self> {
         let mut command = scene.command(program);
-        command
-            .arg("--state-dir")
-            .arg(scene.state())
-            .args(["serve", "--no-auth"])
-            .args(flags)
-            .envs(variables.iter().copied());
-        let process =
-            Program::start(command.stdin(Stdio::null()).stdout(Stdio::null()), &scene.path().join("server.log"))?;
+        command.arg("--state-dir").arg(scene.state()).arg("serve").args(flags).envs(variables.iter().copied());
+        Self::of(scene, &mut command, "server.log")
+    }
+
+    /// Whatever says where it listens in the same words.
+    pub fn of(scene: &Scene<'_>, command: &mut Command, log: &str) -> Result<Self> {
+        let process = Program::start(command.stdin(Stdio::null()).stdout(Stdio::null()), &scene.path().join(log))?;
         let mut server = Self { process, url: String::new() };
         let started = Instant::now();
         loop {
