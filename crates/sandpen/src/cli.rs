@@ -8,8 +8,8 @@ use clap::{Parser, Subcommand};
 use sandbox::{Error, Result};
 
 use crate::commands::{
-    account, audit, bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install, links, logs,
-    man, mcp, package, ps, restore, run, save, secret, serve, stop, token, tools,
+    account, audit, bench, checkpoint, completions, cp, create, diff, doctor, exec, export, fork, image, install,
+    links, logs, man, mcp, package, ps, restore, run, save, secret, serve, stop, token, tools,
 };
 use crate::config::flags::GlobalFlags;
 use crate::config::{Config, Written};

@@ -102,6 +102,8 @@ impl Metrics {
                 self.0.calls.add([tool, outcome.as_str()], 1);
                 self.0.call_seconds.add([tool], *took);
             }
+            // They are counted as requests, each with its status.
+            Deed::Files { .. } => {}
             Deed::TurnedAway { why, .. } => self.0.turned_away.add([why], 1),
         }
     }

@@ -292,6 +292,7 @@ fn keyring(config: &Config) -> Result<Option<Keyring>> {
 fn sign_in(config: &Config) -> SignIn {
     match entrance(config) {
         Entrance::Open => SignIn::Nobody,
+        Entrance::Token if config.oauth.own_server && !has_older_token(config) => SignIn::OAuth,
         Entrance::Token => SignIn::Token,
     }
 }

@@ -31,7 +31,7 @@ fn memory(process: u32, line: &str) -> u64 {
 
 /// How much more memory the server had meanwhile than before.
 fn growth(scene: &Scene, work: impl FnOnce()) -> u64 {
-    let process = scene.server.id();
+    let process = scene.server.process();
     let before = memory(process, "VmRSS");
     // The most that it ever had counts from here.
     std::fs::write(format!("/proc/{process}/clear_refs"), "5").unwrap();

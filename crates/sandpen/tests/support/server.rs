@@ -152,10 +152,6 @@ impl Server {
         self.child().id()
     }
 
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     pub fn processes(&self) -> Vec<u32> {
         processes_below(self.child().id())
     }
