@@ -21,6 +21,7 @@ use self::link::{Grant, KeyFile, Signer};
 use self::record::{Action, Door};
 use self::unfinished::Uploads;
 use crate::audit::{Deed, Recorder};
+use crate::auth::oauth::address::PublicUrl;
 use crate::auth::scope::Scope;
 use crate::auth::{Insufficient, Principal};
 
@@ -64,8 +65,17 @@ pub struct FileServer {
     largest: ByteSize,
     offers: Offers,
     recorder: Recorder,
-    scheme: &'static str,
+    reached: Reached,
     zips: Arc<Semaphore>,
+}
+
+/// Where whoever is given a link finds the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reached {
+    /// There, whoever asks.
+    At(PublicUrl),
+    /// Where whoever asks for the link has reached it, by this scheme unless a proxy says another one.
+    AsAsked { scheme: &'static str },
 }
 
 /// A place in a sandbox of somebody who may go there.
@@ -76,18 +86,18 @@ struct Target {
 }
 
 impl FileServer {
-    /// Must be called inside a runtime. `scheme` is by which the server is reached.
+    /// Must be called inside a runtime.
     pub fn new(
         service: SandboxService,
         key: KeyFile,
         largest: ByteSize,
         offers: Offers,
         recorder: Recorder,
-        scheme: &'static str,
+        reached: Reached,
     ) -> Arc<Self> {
         let uploads = Uploads::start(&service);
         let (signer, zips) = (Signer::new(key), archive::places());
-        Arc::new(Self { service, signer, uploads, largest, offers, recorder, scheme, zips })
+        Arc::new(Self { service, signer, uploads, largest, offers, recorder, reached, zips })
     }
 
     /// For those who are known.

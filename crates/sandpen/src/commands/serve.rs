@@ -24,7 +24,7 @@ use crate::config::oauth::OAuthFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
 use crate::files::link::KeyFile;
-use crate::files::{FileServer, Offers};
+use crate::files::{FileServer, Offers, Reached};
 use crate::http::access::{Access, AllowedHost};
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
@@ -310,8 +310,12 @@ fn has_older_token(config: &Config) -> bool {
 fn file_server(config: &Config, server: &Server, recorder: Recorder) -> Result<Arc<FileServer>> {
     let catalog = mcp::setup::catalog(config, &wiring::policy(config)?)?;
     let key = KeyFile::of_state_directory(config.state_dir()?);
-    let (offers, scheme) = (Offers::of(&catalog), config.http.scheme());
-    Ok(FileServer::new(server.service().clone(), key, config.http.max_upload, offers, recorder, scheme))
+    let reached = match &config.oauth.public_url {
+        Some(url) => Reached::At(url.clone()),
+        None => Reached::AsAsked { scheme: config.http.scheme() },
+    };
+    let (service, offers) = (server.service().clone(), Offers::of(&catalog));
+    Ok(FileServer::new(service, key, config.http.max_upload, offers, recorder, reached))
 }
 
 /// The files that one of the older servers gives out addresses of.

@@ -16,7 +16,7 @@ use super::failure::{Answer, Failure};
 use super::intake::Intake;
 use super::link::{Grant, LONGEST, LinkMethod};
 use super::record::{Action, Door};
-use super::{FileServer, Target, address, download, served, upload};
+use super::{FileServer, Reached, Target, address, download, served, upload};
 use crate::audit::Deed;
 use crate::auth::Principal;
 use crate::http::answer;
@@ -107,10 +107,14 @@ pub fn local_address(server: &FileServer, grant: &Grant) -> sandbox::Result<Stri
     Ok(format!("{FILES}{}/{name}", server.signer.sign(grant)?))
 }
 
-/// Where whoever asks has reached us. It is their own word, and told to nobody else.
+/// Unless the operator has said where we are, it is the word of whoever asks, and told to nobody else.
 fn origin(server: &FileServer, headers: &HeaderMap) -> String {
+    let scheme = match &server.reached {
+        Reached::At(url) => return url.to_string(),
+        Reached::AsAsked { scheme } => scheme,
+    };
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let scheme = if text("x-forwarded-proto") == Some("https") { "https" } else { server.scheme };
+    let scheme = if text("x-forwarded-proto") == Some("https") { "https" } else { scheme };
     match text(HOST.as_str()) {
         Some(host) => format!("{scheme}://{host}"),
         None => String::new(),
