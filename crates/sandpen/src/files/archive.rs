@@ -1,7 +1,8 @@
 //! A directory as one stream: the sandbox's own tar, or the same as a ZIP.
 
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Body;
 use axum::response::Response;
@@ -9,8 +10,9 @@ use bytes::Bytes;
 use http::header::{CONTENT_DISPOSITION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Method};
+use sandbox::Owner;
 use tokio::io::AsyncRead;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::io::{ReaderStream, SyncIoBridge};
 
@@ -21,16 +23,52 @@ use super::served;
 use super::zip::{Facts, ZipWriter, plain_name};
 
 /// Each needs a thread of its own, and memory for the names in it.
-const ZIPS_AT_ONCE: usize = 8;
+const ZIPS_AT_ONCE: usize = 16;
+
+/// Who reads slowly keeps others waiting only for so many.
+const ZIPS_OF_OWNER: usize = 2;
 
 /// Pieces of a ZIP that wait for whoever reads it.
 const WAITING: usize = 4;
 
-pub fn places() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(ZIPS_AT_ONCE))
+/// Who has how many under way.
+#[derive(Debug, Default)]
+pub struct Places(Mutex<HashMap<Owner, usize>>);
+
+/// One that is under way.
+struct Place {
+    places: Arc<Places>,
+    owner: Owner,
 }
 
-pub async fn get(target: &Target, format: &str, parts: &Parts, places: &Arc<Semaphore>) -> Answer {
+impl Places {
+    fn take(self: &Arc<Self>, owner: &Owner) -> Option<Place> {
+        let mut taken = self.lock();
+        if taken.values().sum::<usize>() >= ZIPS_AT_ONCE || taken.get(owner).is_some_and(|of| *of >= ZIPS_OF_OWNER) {
+            return None;
+        }
+        *taken.entry(owner.clone()).or_default() += 1;
+        Some(Place { places: self.clone(), owner: owner.clone() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.places.lock();
+        if let Some(of) = taken.get_mut(&self.owner) {
+            *of -= 1;
+            if *of == 0 {
+                taken.remove(&self.owner);
+            }
+        }
+    }
+}
+
+pub async fn get(target: &Target, format: &str, parts: &Parts, places: &Arc<Places>) -> Answer {
     let kind = match format {
         "tar" => HeaderValue::from_static("application/x-tar"),
         "zip" => HeaderValue::from_static("application/zip"),
@@ -42,8 +80,8 @@ pub async fn get(target: &Target, format: &str, parts: &Parts, places: &Arc<Sema
         _ if parts.method == Method::HEAD => Body::empty(),
         "tar" => Body::from_stream(ReaderStream::with_capacity(target.files.pack(&target.path).await?, PIECE)),
         _ => {
-            let busy = |_| Failure::Busy("too many archives are being made; come back soon");
-            let place = places.clone().try_acquire_owned().map_err(busy)?;
+            let busy = || Failure::Busy("too many archives are being made; come back soon");
+            let place = places.take(&target.info.owner).ok_or_else(busy)?;
             zipped(target.files.pack(&target.path).await?, place)
         }
     };
@@ -56,7 +94,7 @@ pub async fn get(target: &Target, format: &str, parts: &Parts, places: &Arc<Sema
 }
 
 /// What reads and packs blocks, so it has a thread; it ends with whoever reads, or with the sandbox.
-fn zipped(tree: Box<dyn AsyncRead + Send + Unpin>, place: OwnedSemaphorePermit) -> Body {
+fn zipped(tree: Box<dyn AsyncRead + Send + Unpin>, place: Place) -> Body {
     let (sender, receiver) = mpsc::channel(WAITING);
     let tree = SyncIoBridge::new(tree);
     tokio::task::spawn_blocking(move || {
@@ -114,5 +152,24 @@ impl Write for Pieces {
         }
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE));
         self.sender.blocking_send(Ok(piece.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_owner_has_some_places_and_leaves_the_rest() {
+        let places = Arc::new(Places::default());
+        let take = |number: usize| places.take(&format!("owner-{number}").parse().unwrap());
+        let held: Vec<_> = (0..ZIPS_OF_OWNER).map(|_| take(0).unwrap()).collect();
+        assert!(take(0).is_none() && take(1).is_some());
+        let all: Vec<_> = (1..=ZIPS_AT_ONCE).map_while(take).collect();
+        assert_eq!(all.len() + held.len(), ZIPS_AT_ONCE);
+        drop(held);
+        assert!(take(0).is_some());
+        drop(all);
+        assert!(places.lock().is_empty());
     }
 }

@@ -84,7 +84,8 @@ impl Intake {
     /// After a refusal. Whoever still sends does not read the answer; whoever asked before sending is not told to begin.
     pub async fn farewell(self, failure: &Failure) {
         let is_over = matches!(failure, Failure::Broken | Failure::TooSlow);
-        if !is_over && !(self.waits_for_word && self.received == 0) {
+        let has_not_begun = self.waits_for_word && self.received == 0;
+        if !is_over && !has_not_begun {
             body::farewell(self.body).await;
         }
     }

@@ -317,7 +317,7 @@ mod tests {
         let uploads = Uploads::default();
         let begin = |owner: &str, sandbox: &str| {
             let (owner, sandbox) = (owner.parse().unwrap(), sandbox.parse().unwrap());
-            uploads.check(&owner, &sandbox).map(|()| ())
+            uploads.check(&owner, &sandbox)
         };
         for _ in 0..MOST_OF_SANDBOX {
             begin("alice", ONE).unwrap();

@@ -288,7 +288,7 @@ fn moment(seconds: u64) -> (u16, u16) {
         return (0, 1 << 5 | 1);
     }
     let (hour, minute, second) = (seconds % 86400 / 3600, seconds % 3600 / 60, seconds % 60);
-    ((hour << 11 | minute << 5 | second / 2) as u16, ((year - 1980) << 9 | month << 5 | day) as u16)
+    ((hour << 11 | minute << 5 | (second / 2)) as u16, ((year - 1980) << 9 | month << 5 | day) as u16)
 }
 
 /// A name as every reader understands it. What is not UTF-8, and what some take for a separator, is written out behind a mark

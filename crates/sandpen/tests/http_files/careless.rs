@@ -83,7 +83,7 @@ fn unpack(archive: &mut impl Read, directory: &Path) -> std::io::Result<()> {
         std::fs::create_dir_all(path.parent().unwrap())?;
         match entry.link_name()? {
             Some(target) => std::os::unix::fs::symlink(target, path)?,
-            None => drop(std::io::copy(&mut entry, &mut File::create(path)?)?),
+            None => std::io::copy(&mut entry, &mut File::create(path)?).map(drop)?,
         }
     }
     Ok(())
