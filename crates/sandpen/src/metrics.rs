@@ -103,7 +103,7 @@ impl Metrics {
                 self.0.call_seconds.add([tool], *took);
             }
             // They are counted as requests, each with its status.
-            Deed::Files { .. } => {}
+            Deed::Files { .. } | Deed::Granted { .. } => {}
             Deed::TurnedAway { why, .. } => self.0.turned_away.add([why], 1),
         }
     }

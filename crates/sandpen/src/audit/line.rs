@@ -34,6 +34,8 @@ pub enum Deed {
         status: u16,
         took: Duration,
     },
+    /// Somebody has signed in, and lets a client do things for them.
+    Granted { owner: Owner, who: String, client: String, scope: String },
     /// Somebody was not let in.
     TurnedAway { source: Option<IpAddr>, why: &'static str },
 }
@@ -124,6 +126,12 @@ impl From<Deed> for Line {
                     ("status", status.into()),
                     ("took_ms", milliseconds(took)),
                 ],
+            },
+            Deed::Granted { owner, who, client, scope } => Self {
+                owner: Some(owner),
+                sandbox: None,
+                event: "granted",
+                details: vec![("who", chosen(&who)), ("client", chosen(&client)), ("scope", chosen(&scope))],
             },
             Deed::TurnedAway { source, why } => Self {
                 owner: None,

@@ -187,7 +187,11 @@ impl AuthorizationServer {
     }
 
     fn issue_code(&self, asked: &Asked, who: Who, now: SystemTime) -> Result<String> {
-        tracing::info!(client = asked.client, who = who.shown(), scope = asked.scope, "access was granted");
+        if let Some(owner) = self.grants.owner(&who) {
+            let client = asked.client_name.clone().unwrap_or_else(|| asked.client.clone());
+            let (who, scope) = (who.shown().to_owned(), asked.scope.clone());
+            self.recorder.record(Deed::Granted { owner, who, client, scope });
+        }
         let agreed = Agreed { client: asked.client.clone(), who, scope: asked.scope.clone() };
         let (redirect_uri, challenge) = (asked.redirect_uri.clone(), asked.challenge.clone());
         self.codes.issue(Pending { agreed, redirect_uri, challenge }, now)

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use sandbox::{Error, Result};
+use sandbox::{Error, Owner, Result};
 use serde::{Deserialize, Serialize};
 
 use super::records::{AccessRecord, GrantRecord, Records, RecordsFile, Who};
@@ -138,6 +138,14 @@ impl Grants {
         }
     }
 
+    /// Whose sandboxes somebody has.
+    pub fn owner(&self, who: &Who) -> Option<Owner> {
+        match who {
+            Who::Account { .. } => self.account(who).map(|account| account.owner),
+            Who::Elsewhere { issuer, subject, .. } => Some(subject::owner(&issuer.parse().ok()?, subject)),
+        }
+    }
+
     /// A new password is for those who fear that somebody knows the old one.
     fn account(&self, who: &Who) -> Option<Account> {
         let Who::Account { name, revision } = who else { return None };
@@ -170,10 +178,7 @@ impl Grants {
             return None;
         }
         let scopes = scopes_of(&grant.scope).within(self.rights(&grant.who)?);
-        let owner = match &grant.who {
-            Who::Account { .. } => self.account(&grant.who)?.owner,
-            Who::Elsewhere { issuer, subject, .. } => subject::owner(&issuer.parse().ok()?, subject),
-        };
+        let owner = self.owner(&grant.who)?;
         Some(Principal { owner, scopes })
     }
 
