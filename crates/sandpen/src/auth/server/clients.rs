@@ -10,6 +10,7 @@ use url::Url;
 
 use super::records::{ClientRecord, Records, RecordsFile};
 use super::redirect;
+use super::throttle::Throttle;
 use crate::auth::oauth::address::{is_loopback, origin};
 use crate::auth::oauth::fetch::{Fetcher, Named};
 use crate::auth::oauth::site::Site;
@@ -97,11 +98,20 @@ pub struct Clients {
     /// Hosts whose documents are fetched wherever they are.
     private_hosts: Vec<String>,
     documents: Mutex<HashMap<String, (Instant, Client)>>,
+    /// Strangers choose the addresses, and must not use us to knock there.
+    fetches: Throttle,
 }
 
 impl Clients {
     pub fn new(records: Arc<RecordsFile>, site: Arc<Site>, fetcher: Fetcher, private_hosts: Vec<String>) -> Self {
-        Self { records, site, fetcher, private_hosts, documents: Mutex::default() }
+        Self {
+            records,
+            site,
+            fetcher,
+            private_hosts,
+            documents: Mutex::default(),
+            fetches: Throttle::new(60, Duration::from_secs(60)),
+        }
     }
 
     pub async fn find(&self, id: &str) -> Option<Client> {
@@ -128,6 +138,11 @@ impl Clients {
             return Some(client);
         }
         let (url, named) = self.document(id)?;
+        if self.fetches.is_full("", now) {
+            tracing::warn!("too many documents of clients were asked for");
+            return None;
+        }
+        self.fetches.count("", now);
         let described = self.fetcher.get::<Description>(&url, named).await;
         let description = match described {
             Ok(description) => description,
