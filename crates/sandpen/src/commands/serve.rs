@@ -68,8 +68,9 @@ pub struct Arguments {
     #[command(flatten)]
     http: HttpFlags,
 
+    // Elsewhere in memory, so that this command is about as large as the others.
     #[command(flatten)]
-    oauth: OAuthFlags,
+    oauth: Box<OAuthFlags>,
 
     #[command(flatten)]
     serving: ServingFlags,
