@@ -68,6 +68,7 @@ struct Site {
 
 pub struct Issuer {
     pub address: SocketAddr,
+    url: String,
     site: Arc<Mutex<Site>>,
 }
 
@@ -83,21 +84,48 @@ impl Issuer {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async { axum::serve(TcpListener::from_std(listener).unwrap(), routes).await })
         });
-        let issuer = Self { address, site };
-        let url = issuer.url();
+        let issuer = Self { address, url: format!("http://{address}"), site };
+        issuer.introduce();
+        issuer.publish(keys);
+        issuer
+    }
+
+    /// The same by HTTPS, and the certificate that whoever asks must trust, in PEM.
+    pub fn start_encrypted(keys: &[&Key]) -> (Self, String) {
+        let mut issuer = Self::start(keys);
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let key = rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        issuer.url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
+        issuer.introduce();
+        let plain = issuer.address;
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async { decrypt(TcpListener::from_std(listener).unwrap(), Arc::new(config), plain).await })
+        });
+        (issuer, made.cert.pem())
+    }
+
+    fn introduce(&self) {
+        let url = self.url();
         let about = json!({
             "issuer": url,
             "jwks_uri": format!("{url}/keys"),
             "authorization_endpoint": format!("{url}/authorize"),
             "token_endpoint": format!("{url}/token"),
         });
-        issuer.say("/.well-known/openid-configuration", about);
-        issuer.publish(keys);
-        issuer
+        self.say("/.well-known/openid-configuration", about);
     }
 
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.url.clone()
     }
 
     pub fn publish(&self, keys: &[&Key]) {
@@ -134,5 +162,18 @@ async fn answer(State(site): State<Arc<Mutex<Site>>>, request: Request) -> Respo
     match site.pages.iter().find(|(path, _)| path == parts.uri.path()) {
         Some((_, page)) => page.to_string().into_response(),
         None => StatusCode::NOT_FOUND.into_response(),
+    }
+}
+
+/// Whatever comes in by TLS goes on without.
+async fn decrypt(listener: TcpListener, config: Arc<rustls::ServerConfig>, plain: SocketAddr) {
+    let acceptor = tokio_rustls::TlsAcceptor::from(config);
+    while let Ok((stream, _)) = listener.accept().await {
+        // Those who do not trust the certificate end here.
+        let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+        tokio::spawn(async move {
+            let mut inner = tokio::net::TcpStream::connect(plain).await.unwrap();
+            let _ = tokio::io::copy_bidirectional(&mut stream, &mut inner).await;
+        });
     }
 }
