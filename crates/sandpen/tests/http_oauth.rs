@@ -225,7 +225,6 @@ fn a_client_may_be_known_by_its_document() {
     let client = Client { server: &server, id: id.clone() };
     assert_eq!(client.begin(&[]).status, 400, "an address of our own network is not asked");
     assert_eq!(publisher.asked(), Vec::<String>::new());
-    drop(client);
     let host = publisher.address.to_string();
     let server = Server::guarded(&world, &["--oauth", "--oauth-private-clients", &host]);
     let client = Client { server: &server, id: id.clone() };
