@@ -302,7 +302,7 @@ fn a_run_is_stopped_with_everything_that_it_started() {
     let path = format!("/api/runs/{}", begun["id"].as_str().unwrap());
     let mut stream = server.open("GET", &format!("{path}/stream"), &[], b"");
     stream.until("event: output");
-    assert_eq!(server.running("3217"), 1);
+    wait_until("it runs", || server.running("3217") == 1);
     let stopped = nobody.delete(&server, &path);
     assert_eq!(stopped.json()["state"], "cancelled", "{}", stopped.body);
     assert_eq!(server.running("3217"), 0);

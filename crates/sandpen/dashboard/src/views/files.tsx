@@ -61,11 +61,13 @@ export function FilesView({ sandbox, session, path }: { sandbox: Sandbox; sessio
 
   useEffect(() => setShown(null), [path]);
 
-  async function upload(files: FileList | null) {
-    if (!files || files.length === 0) return;
+  async function upload(chosen: FileList | null) {
+    // A list that belongs to an input is emptied with it.
+    const files = [...(chosen ?? [])];
+    if (files.length === 0) return;
     setTrouble(null);
     try {
-      for (const [number, file] of [...files].entries()) {
+      for (const [number, file] of files.entries()) {
         setSent(`Uploading ${file.name} (${number + 1} of ${files.length})…`);
         await ask(address(sandbox, below(path, file.name)), { method: "PUT", body: file });
       }
