@@ -65,7 +65,8 @@ export async function begin(): Promise<void> {
     response_type: "code",
     client_id: CLIENT,
     redirect_uri: redirect(),
-    scope: "read run admin",
+    // What the account does not have is left out by the server.
+    scope: "sandpen:read sandpen:run sandpen:admin",
     resource: location.origin,
     state: pending.state,
     code_challenge: base64url(new Uint8Array(digest)),
