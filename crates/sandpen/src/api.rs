@@ -149,6 +149,7 @@ impl Desk {
             host_files: None,
             images: images.clone(),
             exporter: None,
+            links: None,
             progress: Arc::new(Silent),
             cancelled: CancellationToken::new(),
         }

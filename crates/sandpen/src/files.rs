@@ -26,6 +26,7 @@ use crate::auth::{Insufficient, Principal};
 
 mod address;
 mod archive;
+pub mod artifacts;
 mod download;
 mod failure;
 mod form;

@@ -72,7 +72,7 @@ pub fn spoken(duration: Duration) -> String {
 
 /// A moment for programs, in UTC to the second.
 pub fn rfc3339(moment: SystemTime) -> String {
-    let seconds = moment.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = seconds(moment);
     let (year, month, day) = civil(seconds / 86400);
     let (hour, minute, second) = (seconds % 86400 / 3600, seconds % 3600 / 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
@@ -82,12 +82,17 @@ pub fn rfc3339(moment: SystemTime) -> String {
 pub fn http_date(moment: SystemTime) -> String {
     const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let seconds = moment.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let seconds = seconds(moment);
     let (year, month, day) = civil(seconds / 86400);
     let (hour, minute, second) = (seconds % 86400 / 3600, seconds % 3600 / 60, seconds % 60);
     let weekday = DAYS[(seconds / 86400 % 7) as usize];
     let month = MONTHS[(month - 1) as usize];
     format!("{weekday}, {day:02} {month} {year:04} {hour:02}:{minute:02}:{second:02} GMT")
+}
+
+/// Whole seconds since 1970; none before it.
+pub fn seconds(moment: SystemTime) -> u64 {
+    moment.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// So many seconds after 1970.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use sandbox::{FileKind, Files, GuestPath, ImageName, Limits, Owner, Result, SandboxService};
+use sandbox::{FileKind, Files, GuestPath, ImageName, Limits, Owner, Result, SandboxId, SandboxService};
 use tokio_util::sync::CancellationToken;
 
 use crate::export::Exporter;
@@ -20,6 +20,8 @@ pub struct Call {
     /// Without it only images are started from that are there.
     pub images: Option<Arc<dyn ImageSource>>,
     pub exporter: Option<Arc<dyn Exporter>>,
+    /// Where files have addresses besides those of resources.
+    pub links: Option<Arc<dyn Links>>,
     pub progress: Arc<dyn Progress>,
     /// The caller no longer wants an answer: what the call started is to be ended.
     pub cancelled: CancellationToken,
@@ -76,6 +78,12 @@ pub trait HostEntry: Send {
 pub trait ImageSource: Send + Sync {
     /// Returns when there is an image of this name. It is fetched on even when nobody waits for it any more.
     async fn provide(&self, name: &ImageName, progress: &Arc<dyn Progress>) -> Result<()>;
+}
+
+/// Makes addresses that are good for one file and a short time, for whoever has them.
+pub trait Links: Send + Sync {
+    /// `None` when none can be made, which is no reason to tell nothing of the file.
+    fn link(&self, owner: &Owner, sandbox: &SandboxId, path: &GuestPath) -> Option<String>;
 }
 
 /// What a copy came to.

@@ -108,6 +108,10 @@ pub struct ArtifactObject {
     /// To read it as a resource, or with read_file by its path. Absent when it was too large to keep.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uri: Option<String>,
+    /// To download it over HTTP without a token, for 15 minutes and while its sandbox is there. Give it to the person who is to
+    /// have the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -312,6 +316,7 @@ async fn show(
             mime_type: mime::by_name(artifact.path.as_bytes()),
             bytes: artifact.bytes,
             uri: kept(&artifact.path).then(|| uri::file(job.sandbox(), &artifact.path)),
+            url: address(call, job, &artifact.path),
         };
         let image = if images.len() < IMAGES { image(call, job, artifact).await } else { None };
         match image {
@@ -329,6 +334,12 @@ async fn show(
     }
     images.extend(links);
     (images, not_shown)
+}
+
+/// Files of a sandbox that ended with its run are kept as resources alone.
+fn address(call: &Call, job: &Job, path: &GuestPath) -> Option<String> {
+    let links = call.links.as_ref().filter(|_| !job.is_fresh())?;
+    links.link(&call.owner, job.sandbox(), path)
 }
 
 /// The first images among what a run made, as far as they are small enough to be shown.

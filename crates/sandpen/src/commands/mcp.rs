@@ -146,7 +146,7 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         let traces = Traces::start(prepared);
         let outlet = Outlet::new(&config)?;
         let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref(), &Metrics::default())?;
-        let (server, adapter) = Server::start(&config, &outlet, Callers::Local, audit.recorder()).await?;
+        let (server, adapter) = Server::start(&config, &outlet, Callers::Local, audit.recorder(), None).await?;
         let served = stdio::serve(adapter, stdio).await;
         match served {
             // The launcher sees our end and clears everything away.

@@ -8,7 +8,7 @@ use clap::Args;
 use sandbox::{Error, Result};
 use serde::Serialize;
 use tokio::net::TcpListener;
-use tools::{ProfileName, Selection};
+use tools::{Links, ProfileName, Selection};
 
 use crate::api::session::{self, SignIn};
 use crate::audit::{Audit, Recorder};
@@ -23,6 +23,7 @@ use crate::config::flags::{HttpFlags, ServingFlags};
 use crate::config::oauth::OAuthFlags;
 use crate::config::{Config, Written};
 use crate::exit::Exit;
+use crate::files::artifacts::ArtifactLinks;
 use crate::files::link::KeyFile;
 use crate::files::{FileServer, Offers, Reached};
 use crate::http::access::{Access, AllowedHost};
@@ -122,7 +123,9 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref(), &metrics)?;
         let Setup { authentication, routes: for_strangers } =
             setup::set_up(&config, keyring, address, audit.recorder())?;
-        let (mut server, adapter) = Server::start(&config, &outlet, Callers::OfRequest, audit.recorder()).await?;
+        let links = artifact_links(&config, address)?;
+        let (mut server, adapter) =
+            Server::start(&config, &outlet, Callers::OfRequest, audit.recorder(), links).await?;
         let drain = Drain::default();
         let bodies = Bodies::new(config.http.max_body);
         let turnstile = Turnstile::new(&config);
@@ -305,6 +308,16 @@ fn entrance(config: &Config) -> Entrance {
 /// Whether all that is served asks for the token that an older server asked for.
 fn has_older_token(config: &Config) -> bool {
     config.server.profile == Some(ProfileName::CodeRunner) && config.code_runner.token.is_some()
+}
+
+/// Links to the files of runs, where files have addresses.
+fn artifact_links(config: &Config, address: SocketAddr) -> Result<Option<Arc<dyn Links>>> {
+    if config.server.profile.is_some() {
+        return Ok(None);
+    }
+    let key = KeyFile::of_state_directory(config.state_dir()?);
+    let links = ArtifactLinks::new(key, config.oauth.public_url.as_ref(), config.http.scheme(), address);
+    Ok(links.map(|links| Arc::new(links) as _))
 }
 
 /// The files of sandboxes, as far as tools are offered that do the same.

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::failure::{Answer, Failure};
 use super::intake::Intake;
-use super::link::{Grant, LONGEST, LinkMethod};
+use super::link::{Grant, LONGEST, LinkMethod, Signer};
 use super::record::{Action, Door};
 use super::{FileServer, Reached, Target, address, download, served, upload};
 use crate::audit::Deed;
@@ -92,19 +92,18 @@ async fn signed(server: &FileServer, target: &mut Target, headers: &HeaderMap, i
     }
     let info = &target.info;
     target.path = AskedPath::new(wish.path.as_bytes())?.below(&info.work_directory)?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let expires = now + seconds;
+    let expires = time::seconds(SystemTime::now()) + seconds;
     let (owner, sandbox, path) = (info.owner.clone(), info.id.clone(), target.path.clone());
     let grant = Grant { method, owner, sandbox, path, expires };
-    let url = format!("{}{}", origin(server, headers), local_address(server, &grant)?);
+    let url = format!("{}{}", origin(server, headers), local_address(&server.signer, &grant)?);
     let expires_at = time::rfc3339(time::moment(expires));
     Ok(answer::json(StatusCode::CREATED, &json!({ "url": url, "expires_at": expires_at })))
 }
 
 /// The link without its host.
-pub fn local_address(server: &FileServer, grant: &Grant) -> sandbox::Result<String> {
+pub fn local_address(signer: &Signer, grant: &Grant) -> sandbox::Result<String> {
     let name = address::encode(grant.path.file_name().unwrap_or_default());
-    Ok(format!("{FILES}{}/{name}", server.signer.sign(grant)?))
+    Ok(format!("{FILES}{}/{name}", signer.sign(grant)?))
 }
 
 /// Unless the operator has said where we are, it is the word of whoever asks, and told to nobody else.

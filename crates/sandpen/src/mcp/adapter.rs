@@ -19,8 +19,8 @@ use sandbox::{Error, Owner, SandboxService};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tools::{
-    Call, Catalog, Exporter, HostFiles, Identity, ImageSource, Offers, Policy, Profile, Silent, Toolset, instructions,
-    prompts, resources,
+    Call, Catalog, Exporter, HostFiles, Identity, ImageSource, Links, Offers, Policy, Profile, Silent, Toolset,
+    instructions, prompts, resources,
 };
 use tracing::{Instrument, Span};
 
@@ -63,6 +63,7 @@ pub struct Parts {
     pub host_files: Option<Arc<dyn HostFiles>>,
     pub images: Option<Arc<dyn ImageSource>>,
     pub exporter: Option<Arc<dyn Exporter>>,
+    pub links: Option<Arc<dyn Links>>,
     pub callers: Callers,
     pub recorder: Recorder,
 }
@@ -139,7 +140,7 @@ impl Adapter {
 
     fn call(&self, context: &RequestContext<RoleServer>, needed: Scope) -> Result<Call, ErrorData> {
         let parts = self.parts();
-        let Parts { service, policy, host_files, images, exporter, .. } = &*parts;
+        let Parts { service, policy, host_files, images, exporter, links, .. } = &*parts;
         Ok(Call {
             service: service.clone(),
             owner: self.owner(context, needed)?,
@@ -147,6 +148,7 @@ impl Adapter {
             host_files: host_files.clone(),
             images: images.clone(),
             exporter: exporter.clone(),
+            links: links.clone(),
             progress: Arc::new(Silent),
             cancelled: context.ct.clone(),
         })

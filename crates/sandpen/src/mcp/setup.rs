@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use sandbox::{Result, SandboxService};
-use tools::{Catalog, Exporter, HostFiles, ImageSource, Policy, ProfileName, Selection};
+use tools::{Catalog, Exporter, HostFiles, ImageSource, Links, Policy, ProfileName, Selection};
 
 use super::adapter::{Adapter, Callers, Parts};
 use crate::api::session::SignIn;
@@ -24,6 +24,7 @@ pub struct Server {
     places: packages::Images,
     callers: Callers,
     recorder: Recorder,
+    links: Option<Arc<dyn Links>>,
     voices: Vec<Spoken>,
     desk: Option<(Desk, SignIn, Bodies)>,
 }
@@ -36,11 +37,12 @@ impl Server {
         outlet: &Outlet,
         callers: Callers,
         recorder: Recorder,
+        links: Option<Arc<dyn Links>>,
     ) -> Result<(Self, Adapter)> {
         let voice = Voice::new(config, outlet)?;
         let Served { service, images, places } = wiring::server_service(config, outlet).await?;
         let (outlet, voices) = (outlet.clone(), Vec::new());
-        let mut server = Self { outlet, service, images, places, callers, recorder, voices, desk: None };
+        let mut server = Self { outlet, service, images, places, callers, recorder, links, voices, desk: None };
         let adapter = server.add(config, voice)?;
         Ok((server, adapter))
     }
@@ -98,6 +100,7 @@ impl Server {
             host_files,
             images: self.images.clone(),
             exporter,
+            links: self.links.clone(),
             callers: self.callers,
             recorder: self.recorder.clone(),
         })

@@ -1,10 +1,11 @@
 //! FU-02: a link is good for what it was made for, and everything else is refused in the same words.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::careless::Careless;
 use crate::client::{self, Reply};
 use crate::scene::{CANARY, Scene, needs_sandboxes, token};
+use crate::support::server::{Server, request};
 use crate::support::wait_until;
 
 const SECRET: &[u8] = b"what the link is for";
@@ -154,4 +155,51 @@ fn a_careless_server_is_found_out_by_links() {
     let refused = ask("/nothing");
     let wrong = ["/a.txt?signature=wrong".to_owned()];
     assert_eq!(telling(&wrong, ask, &refused), wrong);
+}
+
+/// What a tool answers, for programs.
+fn call(scene: &Scene, tool: &str, arguments: Value) -> Value {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let body = request(7, "tools/call", json!({ "name": tool, "arguments": arguments, "_meta": meta }));
+    let headers = [
+        ("content-type", "application/json"),
+        ("accept", "application/json, text/event-stream"),
+        ("mcp-protocol-version", "2026-07-28"),
+        ("mcp-method", "tools/call"),
+        ("mcp-name", tool),
+    ];
+    let answer = scene.send("POST", "/mcp", &headers, &body).expect(200);
+    let text = String::from_utf8_lossy(&answer.body).into_owned();
+    let message = text.lines().find_map(|line| line.strip_prefix("data: ").filter(|data| data.contains("result")));
+    let message: Value = serde_json::from_str(message.unwrap_or(&text)).unwrap();
+    message["result"]["structuredContent"].clone()
+}
+
+#[test]
+fn what_a_run_made_has_a_link_where_its_sandbox_stays() {
+    needs_sandboxes!();
+    let mut scene = Scene::new();
+    let run = json!({ "command": "printf made > 'a plot.txt'", "sandbox_id": scene.sandbox });
+    let ran = call(&scene, "run_command", run);
+    let url = ran["artifacts"][0]["url"].as_str().unwrap_or_else(|| panic!("no link: {ran}"));
+    let link = url.strip_prefix(&format!("http://{}", scene.server.address)).unwrap();
+    assert_eq!(follow(&scene, "GET", link).expect(200).body, b"made");
+    assert_eq!(
+        follow(&scene, "PUT", link).status,
+        follow(&scene, "GET", "/files/nothing/a").status,
+        "it is for reading"
+    );
+    let passing = call(&scene, "run_command", json!({ "command": "printf made > passing.txt" }));
+    assert_eq!(passing["artifacts"][0]["url"], Value::Null, "{passing}");
+
+    // An address that nobody can use from elsewhere is not given out, and one that the operator names is.
+    scene.server = Server::guarded(&scene.world, &["--public-url", "https://sandpen.example.com"]);
+    let run = json!({ "command": "printf again > again.txt", "sandbox_id": scene.sandbox });
+    let ran = call(&scene, "run_command", run);
+    let url = ran["artifacts"][0]["url"].as_str().unwrap_or_else(|| panic!("no link: {ran}"));
+    let link = url.strip_prefix("https://sandpen.example.com").unwrap();
+    assert_eq!(follow(&scene, "GET", link).expect(200).body, b"again");
 }

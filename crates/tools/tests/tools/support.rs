@@ -69,6 +69,7 @@ impl World {
             host_files: None,
             images: None,
             exporter: None,
+            links: None,
             progress: Arc::new(Silent),
             cancelled: tokio_util::sync::CancellationToken::new(),
         }
