@@ -39,6 +39,7 @@ fn main() -> ExitCode {
         ("a person does everything that there is to do", &[Need::Browser], person),
         ("files are brought, seen and taken", &[Need::Browser], files),
         ("the keyboard alone is enough", &[Need::Browser], keyboard),
+        ("somebody with an account signs in and leaves", &[Need::Browser], account),
         ("users of an older server find their page", &[Need::Browser], older),
         ("HT-07 a page of another origin has no effect and reads nothing", &[Need::Browser], foreign),
         ("what is in the program is what its source makes", &[Need::Toolchain], rebuilt::is_reproduced),
@@ -154,6 +155,13 @@ fn files(installed: &Installed) -> Result<()> {
 fn keyboard(installed: &Installed) -> Result<()> {
     let server = Server::open(installed)?;
     server.explain(installed.script("keyboard.mjs", json!({ "url": server.url })))
+}
+
+fn account(installed: &Installed) -> Result<()> {
+    const PASSWORD: &str = "correct horse battery staple";
+    // So short that it is over while the script works.
+    let server = Server::with_account(installed, "alice", PASSWORD, "5s")?;
+    server.explain(installed.script("account.mjs", json!({ "url": server.url, "password": PASSWORD })))
 }
 
 fn older(installed: &Installed) -> Result<()> {

@@ -1,10 +1,11 @@
 //! `sandpen serve` on a port of its own, as one of its operators starts it.
 
+use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sandpen_tests::Result;
 use sandpen_tests::program::{Program, run};
+use sandpen_tests::{Result, Trouble};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -38,6 +39,20 @@ impl Server {
         let token = token(installed, &place, owner, scope)?;
         let trail = place.path().join("trail").display().to_string();
         Self::start(installed, place, &["--audit-log", &trail], &[], token)
+    }
+
+    /// Where people sign in; what they are given is good for `lifetime`.
+    pub fn with_account(installed: &Installed, name: &str, password: &str, lifetime: &str) -> Result<Self> {
+        let place = place()?;
+        let written = place.path().join("password");
+        fs::write(&written, password)?;
+        let mut command = sandpen(installed, &place);
+        command.args(["account", "create", name]).stdin(fs::File::open(&written)?);
+        let made = command.output()?;
+        if !made.status.success() {
+            return Err(Trouble(format!("no account: {}", String::from_utf8_lossy(&made.stderr))));
+        }
+        Self::start(installed, place, &["--oauth", "--oauth-access-lifetime", lifetime], &[], String::new())
     }
 
     /// One that speaks for `code-runner` alone.
