@@ -405,11 +405,14 @@ impl Engine for DockerEngine {
         }
         let mut found: BTreeMap<SandboxId, EngineSandbox> = ours.map(|found| (found.id.clone(), found)).collect();
         for other in self.shared.look_around().await? {
-            let is_new = !found.contains_key(&other.id) && other.rest.is_none();
-            if is_new && self.shared.config.reopen == Reopen::WhenListed {
+            let is_known = found.contains_key(&other.id);
+            if !is_known && other.rest.is_none() && self.shared.config.reopen == Reopen::WhenListed {
                 self.shared.reopen(&other.id).await;
             }
-            found.entry(other.id.clone()).or_insert(other);
+            // The daemon's word on one that was stopped is newer than ours: our stream to it ends a moment later.
+            if !is_known || other.rest == Some(Rest::Stopped) {
+                found.insert(other.id.clone(), other);
+            }
         }
         Ok(found.into_values().collect())
     }
