@@ -140,7 +140,7 @@ fn numbers_are_for_administrators_or_for_this_machine() {
     assert_eq!(server.ask("GET", "/metrics", &[]).status, 401);
     let refused = server.ask("GET", "/metrics", &[runner.shown()]);
     assert_eq!(refused.status, 403);
-    assert!(refused.header("www-authenticate").unwrap().contains("scope=\"admin\""), "{refused:?}");
+    assert!(refused.header("www-authenticate").unwrap().contains("sandpen:admin\""), "{refused:?}");
     read(&server.ask("GET", "/metrics", &[admin.shown()]));
     let numbers = Server::known_at(address("metrics_url"));
     read(&numbers.ask("GET", "/metrics", &[]));

@@ -123,14 +123,13 @@ impl Access {
     }
 
     /// A page of ours, by whatever name and port its reader reaches us: a browser says of both what it used. The name has been
-    /// looked at before. Where tokens are asked for, somebody in front may speak TLS for us.
+    /// looked at before. Where somebody in front speaks TLS for us, the operator says by which address.
     fn is_own_page(&self, origin: &HeaderValue, host: &Authority, headers: &HeaderMap) -> bool {
         let Some((scheme, name, port)) = origin.to_str().ok().and_then(parse_origin) else { return false };
         let is_same = name == host.host().to_ascii_lowercase()
             && (port == host.port_u16() || port.or(default_port(&scheme)) == host.port_u16());
-        let is_ours = scheme == self.scheme || (self.entrance == Entrance::Token && scheme == "https");
         let is_said = matches!(headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes), None | Some(b"same-origin"));
-        is_same && is_ours && is_said
+        is_same && scheme == self.scheme && is_said
     }
 
     fn allows_origin(&self, origin: &HeaderValue) -> bool {

@@ -65,8 +65,8 @@ fn a_page_of_ours_may_ask_by_whatever_name_it_was_reached() {
     };
     for (host, origin) in [
         ("sandbox.lan:8080", "http://sandbox.lan:8080"),
-        ("Sandbox.lan", "https://sandbox.lan"),
-        ("sandbox.lan:443", "https://sandbox.lan"),
+        ("Sandbox.lan", "http://sandbox.lan"),
+        ("sandbox.lan:80", "http://sandbox.lan"),
         ("[::2]:8080", "http://[::2]:8080"),
     ] {
         assert!(page(Entrance::Token, host, origin, "same-origin"), "{host} {origin}");
@@ -77,6 +77,8 @@ fn a_page_of_ours_may_ask_by_whatever_name_it_was_reached() {
         ("sandbox.lan:8080", "http://sandbox.lan"),
         ("sandbox.lan:8080", "http://sandbox.lan:9090"),
         ("sandbox.lan:8080", "http://lan:8080"),
+        ("sandbox.lan", "https://sandbox.lan"),
+        ("sandbox.lan:8080", "https://sandbox.lan:8080"),
         ("sandbox.lan:8080", "null"),
         ("sandbox.lan:8080", "chrome-extension://sandbox.lan:8080"),
         ("localhost:8228", "http://localhost:3000"),

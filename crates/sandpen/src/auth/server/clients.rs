@@ -117,7 +117,12 @@ impl Clients {
     pub async fn find(&self, id: &str) -> Option<Client> {
         if id == DASHBOARD {
             let redirect_uris = self.site.bases().map(|base| format!("{base}/")).collect();
-            return Some(Client { id: id.to_owned(), name: Some("Sandpen".to_owned()), redirect_uris, host: None });
+            return Some(Client {
+                id: id.to_owned(),
+                name: Some("Sandpen's dashboard".to_owned()),
+                redirect_uris,
+                host: None,
+            });
         }
         if id.contains("://") {
             return self.described(id).await;
