@@ -165,7 +165,7 @@ fn whoever_may_only_look_changes_nothing() {
             _ => reader.delete(&server, path),
         };
         assert_eq!(answer.status, 403, "{method} {path}");
-        assert!(answer.header("www-authenticate").unwrap().contains("scope=\"run\""), "{method} {path}");
+        assert!(answer.header("www-authenticate").unwrap().contains("sandpen:run\""), "{method} {path}");
     }
     assert_eq!(reader.get(&server, &sandbox).json()["id"], json!(id), "it is still there");
     assert_eq!(reader.get(&server, "/api/audit").status, 403);
