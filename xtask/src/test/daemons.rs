@@ -54,8 +54,16 @@ const LATER_PROGRAMS: &[&str] = &[
     "http_access",
 ];
 
-/// Tests of the daemons that ask Podman what they ask Docker, about images, in the same words.
+/// Tests of the daemons that ask Podman what they ask Docker in the same words: about images, for older servers, and what
+/// becomes of us when nobody answers.
 const LIKE_ON_DOCKER: &[&str] = &[
+    "podman: a daemon that hangs",
+    "podman: a fork",
+    "podman: a server in a container",
+    "podman: an older server's",
+    "podman: containers of others",
+    "podman: the backend",
+    "podman: what belongs",
     "podman: an export",
     "podman: an image",
     "podman: images are",
