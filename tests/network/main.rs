@@ -1,6 +1,6 @@
 //! What a sandbox reaches and what it does not, in a world of our own: every wall tried from inside, judged by who came.
 //!
-//! `README.md` lists the checks. Arguments pick some of them: `cargo test … --test network -- NW-04`. The process that
+//! `README.md` lists the checks. Arguments pick some of them: `cargo test … --test reach -- NW-04`. The process that
 //! begins is the outside and must be root; the checks run in another that lives as the host, as root or as the user that
 //! `SANDPEN_TEST_USER` names. `backend` says whose sandboxes they are.
 

@@ -74,5 +74,5 @@ fn on_program(then: impl FnOnce(&Path) -> Tally) -> Outcome {
     if !is_built(PRODUCT) {
         return Outcome::Ran(Tally::FAILED);
     }
-    Outcome::Ran(programs::removable("network").map_or(Tally::FAILED, |program| then(&program.path)))
+    Outcome::Ran(programs::removable("reach").map_or(Tally::FAILED, |program| then(&program.path)))
 }
