@@ -123,13 +123,18 @@ impl Access {
     }
 
     /// A page of ours, by whatever name and port its reader reaches us: a browser says of both what it used. The name has been
-    /// looked at before. Where somebody in front speaks TLS for us, the operator says by which address.
+    /// looked at before. Where somebody in front speaks TLS for us, the operator says by which address. A name that anybody could
+    /// make lead here proves nothing, also where tokens are asked for; an address cannot be made to.
     fn is_own_page(&self, origin: &HeaderValue, host: &Authority, headers: &HeaderMap) -> bool {
         let Some((scheme, name, port)) = origin.to_str().ok().and_then(parse_origin) else { return false };
         let is_same = name == host.host().to_ascii_lowercase()
             && (port == host.port_u16() || port.or(default_port(&scheme)) == host.port_u16());
         let is_said = matches!(headers.get(SEC_FETCH_SITE).map(HeaderValue::as_bytes), None | Some(b"same-origin"));
-        is_same && scheme == self.scheme && is_said
+        let literal = name.trim_start_matches('[').trim_end_matches(']');
+        let is_sure = literal.parse::<IpAddr>().is_ok()
+            || is_loopback(&name)
+            || self.hosts.iter().any(|allowed| allowed.name == name);
+        is_same && scheme == self.scheme && is_said && is_sure
     }
 
     fn allows_origin(&self, origin: &HeaderValue) -> bool {
