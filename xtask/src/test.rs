@@ -47,7 +47,7 @@ pub enum Extent {
 const STAGES: &[Stage] = &[
     Stage { name: "format", run: format },
     Stage { name: "clippy", run: clippy },
-    Stage { name: "targets", run: |_| Outcome::Ran(targets::all()) },
+    Stage { name: "targets", run: |machine| Outcome::Ran(targets::all(machine.extent)) },
     Stage { name: "tidy", run: tidy },
     Stage { name: "unit", run: unit },
     Stage { name: "engine-fake", run: |_| Outcome::Ran(integration_tests("sandpen-sandbox", &[])) },
