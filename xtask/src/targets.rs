@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::process::is_installed;
 use crate::root;
 use crate::stage::{Counting, Tally, run};
-use crate::test::Extent;
+use crate::test::{Extent, cargo};
 
 mod from_source;
 
@@ -94,7 +94,7 @@ impl Target {
         if !is_own && std::env::var_os(&variable).is_none() && !is_installed(compiler) {
             return Err(format!("there is no C compiler for it; install {compiler}, or name one by {variable}"));
         }
-        let mut command = cargo();
+        let mut command = cargo(&[]);
         command.args(["check", "--package", "sandpen", "--target", name]);
         // Some systems have an SDK that is asked for before anything is compiled, and not needed for this.
         command.env("SDKROOT", std::env::var_os("SDKROOT").unwrap_or_else(|| "/".into()));
@@ -112,7 +112,7 @@ fn built_init(processor: &str) -> Result<PathBuf, String> {
         return Err(need);
     }
     let (host, directory) = (format!("{processor}-unknown-linux-gnu"), root().join("target/targets"));
-    let mut command = cargo();
+    let mut command = cargo(&[]);
     command.args(["build", "--quiet", "--package", "sandpen-init", "--profile", "init", "--target", &host]);
     command.arg("--target-dir").arg(&directory).env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
     match command.status() {
@@ -133,10 +133,4 @@ fn sysroot() -> Option<PathBuf> {
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).args(["--print", "sysroot"]).output().ok()?;
     Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
-}
-
-fn cargo() -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.current_dir(root());
-    command
 }

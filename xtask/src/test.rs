@@ -448,5 +448,12 @@ fn is_component(name: &str) -> bool {
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root()).args(arguments);
+    // Cargo gave us these for our own package. Build scripts of dependencies look at them, so that with them it would build
+    // again what a plain call of it has built, and the other way round.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")) {
+            command.env_remove(name);
+        }
+    }
     command
 }
