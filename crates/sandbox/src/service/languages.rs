@@ -37,14 +37,12 @@ impl SandboxService {
     /// The image for code in a language, when this one was asked for. Only where the host's own is none of the engine's it
     /// is another: an image that says that it runs the language, or else the one that is published for it.
     pub async fn image_for(&self, language: &str, asked: Image) -> Result<Image> {
-        if asked != Image::Host || self.core.settings.image_runners.is_none() {
+        let Some(source) = self.core.settings.image_runners.as_ref().filter(|_| asked == Image::Host) else {
             return Ok(asked);
-        }
-        let runner = &self.core.runner(language).await?;
-        if let Some(own) = self.core.image_runner(runner, None).await? {
-            return Ok(Image::Named(own.image));
-        }
-        runner.image.as_ref().map_or(Ok(asked), |published| published.parse())
+        };
+        let found = source.list().await?;
+        let runners = self.core.settings.runners.clone().joined_by(&found);
+        image_among(&found, runners.find(language)?)
     }
 
     /// A language by name or alias. One that came with an image since the start is known too.
@@ -73,8 +71,8 @@ impl SandboxService {
     /// The languages of an image, in the order of the runners. Asked once, and again when the image may be another.
     pub async fn languages(&self, owner: &Owner, image: &Image) -> Result<Vec<Language>> {
         let core = &self.core;
-        if *image == Image::Host && core.settings.image_runners.is_some() {
-            return self.languages_by_image().await;
+        if let Some(source) = core.settings.image_runners.as_ref().filter(|_| *image == Image::Host) {
+            return self.languages_by_image(&source.list().await?);
         }
         let asked_at = core.clock.now();
         if let Some(known) = core.languages.get(owner, image, &(), asked_at) {
@@ -90,10 +88,10 @@ impl SandboxService {
     }
 
     /// Where each language is on an image of its own, that image is what can be told of it without fetching it.
-    async fn languages_by_image(&self) -> Result<Vec<Language>> {
+    fn languages_by_image(&self, found: &[ImageRunner]) -> Result<Vec<Language>> {
         let mut languages = Vec::new();
-        for runner in self.core.current_runners().await?.iter() {
-            let version = match self.image_for(&runner.name, Image::Host).await? {
+        for runner in self.core.settings.runners.clone().joined_by(found).iter() {
+            let version = match image_among(found, runner)? {
                 Image::Host => None,
                 image => Some(format!("on the image {}", image.shown())),
             };
@@ -121,14 +119,23 @@ impl Core {
         }
     }
 
-    /// The image that says that it runs this language, or whether this very image says so.
-    pub(super) async fn image_runner(&self, runner: &Runner, image: Option<&ImageName>) -> Result<Option<ImageRunner>> {
+    /// Whether this very image says that it runs this language.
+    pub(super) async fn image_runner(&self, runner: &Runner, image: &ImageName) -> Result<Option<ImageRunner>> {
         let Some(source) = &self.settings.image_runners else { return Ok(None) };
-        let is_it = |found: &ImageRunner| {
-            (found.language == runner.name || runner.aliases.contains(&found.language))
-                && image.is_none_or(|image| source.is_same(&found.image, image))
-        };
+        let is_it = |found: &ImageRunner| runs(found, runner) && source.is_same(&found.image, image);
         Ok(source.list().await?.into_iter().find(is_it))
+    }
+}
+
+fn runs(found: &ImageRunner, runner: &Runner) -> bool {
+    found.language == runner.name || runner.aliases.contains(&found.language)
+}
+
+/// Of images that say what they run, the first for this language; or else the one that is published for it, if there is one.
+fn image_among(found: &[ImageRunner], runner: &Runner) -> Result<Image> {
+    match found.iter().find(|found| runs(found, runner)) {
+        Some(own) => Ok(Image::Named(own.image.clone())),
+        None => runner.image.as_ref().map_or(Ok(Image::Host), |published| published.parse()),
     }
 }
 

@@ -133,7 +133,7 @@ impl Core {
             status: None,
         };
         if let (Image::Named(image), None) = (&info.image, run.terminal)
-            && let Some(own) = self.image_runner(runner, Some(image)).await?
+            && let Some(own) = self.image_runner(runner, image).await?
         {
             let execution = self.start_entry_point(&info, own, run, deadline, deed).await?;
             return Ok((execution, Tidy { core: Arc::clone(self), id: id.clone(), leftover: None }));
