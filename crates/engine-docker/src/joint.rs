@@ -1,21 +1,18 @@
-//! A question that many have at once: it is asked once, and all who came meanwhile get the one answer, which may be a failure.
+//! A question that many have at once: all who come while it is asked wait for it, and then ask it once more together, so that
+//! no answer is older than who gets it.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sandbox::{Error, Result};
 use tokio::sync::watch;
-use tokio::time::Instant;
-
-/// For so long an answer is good for others too.
-const MOMENT: Duration = Duration::from_millis(250);
 
 #[derive(Debug)]
 pub struct Joint<T>(Mutex<Option<Asked<T>>>);
 
 #[derive(Clone, Debug)]
 struct Asked<T> {
-    at: Instant,
+    /// How often it was asked, with this. No clock would tell two apart that are asked at once.
+    number: u64,
     answer: watch::Receiver<Option<Result<T, Arc<Error>>>>,
 }
 
@@ -26,32 +23,38 @@ impl<T> Default for Joint<T> {
 }
 
 impl<T: Clone + Send + Sync + 'static> Joint<T> {
-    /// As it is now, or was a moment ago. Who waited in vain does not wait again: a daemon that hangs would keep each of many
-    /// for as long as all before it together.
+    /// As it is now. Who waited in vain does not wait again: a daemon that hangs would keep each of many for as long as all
+    /// before it together.
     pub async fn answer<A>(&self, ask: impl Fn() -> A) -> Result<T>
     where
         A: Future<Output = Result<T>> + Send + 'static,
     {
-        let came = Instant::now();
+        let before = self.last().as_ref().map_or(0, |asked| asked.number);
         loop {
-            let Asked { at, mut answer } = self.asked(&ask);
+            let Asked { number, mut answer } = self.asked(before, &ask);
             let answer = answer.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone());
             let answer = answer.ok_or_else(|| Error::internal("a question to the daemon ended unexpectedly"))?;
             let found = answer.map_err(|error| error.without_cause())?;
-            if at + MOMENT > came {
+            if number > before {
                 return Ok(found);
             }
         }
     }
 
-    fn asked<A>(&self, ask: impl Fn() -> A) -> Asked<T>
+    fn last(&self) -> MutexGuard<'_, Option<Asked<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that is under way, one that was asked after those before, or a new one.
+    fn asked<A>(&self, before: u64, ask: impl Fn() -> A) -> Asked<T>
     where
         A: Future<Output = Result<T>> + Send + 'static,
     {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(asked) = last.as_ref().filter(|asked| asked.is_good()) {
+        let mut last = self.last();
+        if let Some(asked) = last.as_ref().filter(|asked| asked.number > before || asked.is_under_way()) {
             return asked.clone();
         }
+        let number = last.as_ref().map_or(0, |asked| asked.number) + 1;
         let (sender, answer) = watch::channel(None);
         let asking = ask();
         // On its own, because whoever was the first may be the first to leave.
@@ -59,24 +62,22 @@ impl<T: Clone + Send + Sync + 'static> Joint<T> {
             let answer = asking.await.inspect_err(|error| tracing::debug!(?error, "a question had no answer"));
             sender.send_replace(Some(answer.map_err(Arc::new)));
         });
-        last.insert(Asked { at: Instant::now(), answer }).clone()
+        last.insert(Asked { number, answer }).clone()
     }
 }
 
 impl<T> Asked<T> {
-    fn is_good(&self) -> bool {
-        match &*self.answer.borrow() {
-            Some(Ok(_)) => self.at.elapsed() < MOMENT,
-            Some(Err(_)) => false,
-            None => self.answer.has_changed().is_ok(),
-        }
+    fn is_under_way(&self) -> bool {
+        self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
 
+    use futures_util::future::join_all;
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -109,8 +110,8 @@ mod tests {
         assert_eq!(asked.load(Ordering::Relaxed), 2, "who comes later asks again");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn an_answer_is_no_older_than_who_asks() {
+    #[tokio::test]
+    async fn an_answer_is_no_older_than_who_gets_it() {
         let (joint, asked, end) = (Joint::default(), AtomicUsize::new(0), Arc::new(Semaphore::new(0)));
         let ask = || {
             let (number, end) = (asked.fetch_add(1, Ordering::Relaxed), end.clone());
@@ -119,12 +120,13 @@ mod tests {
                 Ok(number)
             }
         };
-        let later = async {
-            tokio::time::sleep(2 * MOMENT).await;
-            let ended = async { end.add_permits(1) };
-            tokio::join!(joint.answer(ask), ended).0
-        };
-        let (one, two) = tokio::join!(joint.answer(ask), later);
-        assert_eq!((one.unwrap(), two.unwrap()), (0, 1));
+        let others = join_all((0..5).map(|_| joint.answer(ask)));
+        // All have begun to wait by then, because they are before this one.
+        let ended = async { end.add_permits(1) };
+        let (one, others, ()) = tokio::join!(joint.answer(ask), others, ended);
+        assert_eq!(one.unwrap(), 0);
+        let others: Vec<usize> = others.into_iter().map(Result::unwrap).collect();
+        assert_eq!(others, [1; 5], "those who came while it was asked share the next one");
+        assert_eq!(joint.answer(ask).await.unwrap(), 2, "an answer that is there already is too old, however new");
     }
 }
