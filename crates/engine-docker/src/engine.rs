@@ -409,8 +409,8 @@ impl Engine for DockerEngine {
             if !is_known && other.rest.is_none() && self.shared.config.reopen == Reopen::WhenListed {
                 self.shared.reopen(&other.id).await;
             }
-            // The daemon's word on one that was stopped is newer than ours: our stream to it ends a moment later.
-            if !is_known || other.rest == Some(Rest::Stopped) {
+            // The daemon's word on one that rests is newer than ours: our stream to it ends a moment later.
+            if !is_known || other.rest.is_some() {
                 found.insert(other.id.clone(), other);
             }
         }
