@@ -127,6 +127,7 @@ pub fn unpack(input: &mut impl Read) -> io::Result<()> {
     let mut written: Option<File> = None;
     // Closed only in the end: a file in one of them may get a second name elsewhere.
     let mut closed = Vec::new();
+    let mut buffer = vec![0; 256 << 10];
     loop {
         match stream::get(input)? {
             Entry::Directory { path, .. } => match DirBuilder::new().mode(0o700).create(as_path(&path)) {
@@ -142,9 +143,7 @@ pub fn unpack(input: &mut impl Read) -> io::Result<()> {
             Entry::Piece { offset, bytes } => {
                 let file = written.as_mut().ok_or(Errno::INVAL)?;
                 file.seek(SeekFrom::Start(offset))?;
-                if io::copy(&mut input.take(bytes), file)? != bytes {
-                    return Err(Errno::IO.into());
-                }
+                copy(input, file, bytes, &mut buffer)?;
             }
             Entry::Left { path, about } => match written.take() {
                 None if about.mode & 0o700 != 0o700 => closed.push((path, about)),
@@ -165,6 +164,25 @@ pub fn unpack(input: &mut impl Read) -> io::Result<()> {
     }
     // Deeper ones come first, as they were left.
     closed.into_iter().try_for_each(|(path, about)| leave(as_path(&path), about))
+}
+
+/// The standard library would let the kernel copy out of a pipe, and take it for the end when that finds none there for a
+/// moment, as gVisor's does.
+fn copy(input: &mut impl Read, file: &mut File, bytes: u64, buffer: &mut [u8]) -> io::Result<()> {
+    let mut left = bytes;
+    while left > 0 {
+        let most = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        match input.read(&mut buffer[..most]) {
+            Ok(0) => return Err(Errno::IO.into()),
+            Ok(count) => {
+                file.write_all(&buffer[..count])?;
+                left -= count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn about(found: &fs::Metadata) -> About {
