@@ -151,7 +151,8 @@ fn gvisor_wall(layer: Layer) -> Option<(LayerState, String)> {
         Layer::NetworkNamespace => "gVisor's own network with a loopback alone",
         Layer::CgroupNamespace => "gVisor's kernel shows no control group of the host",
         Layer::MaskedPaths => {
-            "gVisor's own /proc and /sys; nothing of the host is in them, so the daemon's list is not used"
+            "gVisor's own /proc and /sys; nothing of the host is in them, so the daemon's list is not used, and programs see \
+             the environment and the arguments of all processes inside"
         }
         Layer::Seccomp => {
             "every system call is answered by gVisor, which the host's kernel filters; inside there is our own filter alone"

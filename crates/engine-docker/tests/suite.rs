@@ -20,6 +20,10 @@ const DIFFERENT_IN_GVISOR: &[(&str, &str)] = &[
     ("kernel::it_is_an_ordinary_user", "gVisor's /proc has two of the lines not; containers:: asks in another way"),
     ("kernel::memory_that_is_used_up_is_told", "gVisor ends with all that is in it, which is told; see containers::"),
     ("kernel::processes_are_bounded", "gVisor ends with all that is in it when there are too many processes"),
+    (
+        "roots::process_1_is_out_of_its_roots_reach",
+        "gVisor shows environments to all and lets root end process 1; containers:: asks what holds there",
+    ),
     ("links::absolute_links_start_at_the_sandboxs_root", "gVisor of 2022 takes a link to / for the end of a path"),
     (
         "terminals::an_end_of_input_is_typed_too",
