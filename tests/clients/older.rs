@@ -209,7 +209,8 @@ fn rebuild(scene: &Scene<'_>, expected: &str) -> Result<()> {
         // By its own tools, and without any of ours.
         Some(daemon) => {
             let tag = format!("rebuilt-{}:1", id.trim_start_matches("sb-"));
-            daemon.docker(&["build", "--quiet", "--network", "none", "--tag", &tag, &context])?;
+            // Another client has the same step to build, and takes away what Podman would take from it.
+            daemon.docker(&["build", "--quiet", "--no-cache", "--network", "none", "--tag", &tag, &context])?;
             let ran = daemon.docker(&["run", "--rm", "--network", "none", &tag, "python3", "-c", code]);
             daemon.docker(&["rmi", &tag])?;
             ran?
