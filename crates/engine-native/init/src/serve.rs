@@ -362,7 +362,7 @@ impl Init {
             // Only whoever froze us is heard, and has no other work meanwhile.
             ToInit::Work(Work::Exec(_) | Work::Logs) if self.freeze.is_some() => return true,
             ToInit::Work(work) => {
-                self.give(&work, &descriptors);
+                self.give(&work, descriptors);
                 return true;
             }
             ToInit::SetDeadline { milliseconds } => {
@@ -429,13 +429,19 @@ impl Init {
 
     /// When there is no room for another child, whoever wanted a command is told so, because silence would mean that the
     /// command was the end of whoever saw to it. For other work, dropping its channel tells enough.
-    fn give(&mut self, work: &Work, descriptors: &[OwnedFd]) {
+    fn give(&mut self, work: &Work, descriptors: Vec<OwnedFd>) {
         let hand = |worker: Worker| {
             let pid = worker.pid;
-            worker.give(work, descriptors).ok().map(|()| pid)
+            worker.give(work, &descriptors).ok().map(|()| pid)
         };
+        let stood_by = self.worker.take();
+        // Behind a gate one limit counts our processes with the programs'. The successor's place is taken before there is one
+        // that could take it: a program that forks at once would be one more than allowed, and nobody could look in on it.
+        if self.gate.is_some() && stood_by.is_some() {
+            self.worker = Worker::new().ok();
+        }
         // The one that stood by may have been killed meanwhile.
-        let taken = self.worker.take().and_then(hand).or_else(|| Worker::new().ok().and_then(hand));
+        let taken = stood_by.and_then(hand).or_else(|| Worker::new().ok().and_then(hand));
         if let Some(pid) = taken {
             self.children.insert(pid);
             if matches!(work, Work::Exec(_)) {
@@ -444,6 +450,10 @@ impl Init {
             self.touch();
         } else if let (Work::Exec(_), Some(channel)) = (work, descriptors.first()) {
             let _ = wire::send(channel.as_fd(), &FromExec::NO_ROOM, &[]);
+        }
+        drop(descriptors);
+        if let Some(worker) = &mut self.worker {
+            worker.settle();
         }
         self.worker_due = Instant::now() + WORK_FIRST;
     }

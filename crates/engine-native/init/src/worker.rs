@@ -1,7 +1,7 @@
 //! Children of process 1 that do one piece of work each, made before there is any.
 //!
 //! The fork is the slow part of starting a command, so one child always stands by; when it gets its work, process 1 makes
-//! the next while the work is under way.
+//! the next while the work is under way, or just before where programs could take its place.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -30,6 +30,15 @@ impl Worker {
                 let _ = stand_by(theirs);
                 syscall::exit_now(0);
             }
+        }
+    }
+
+    /// What was held when it was made is closed: process 1 has its descriptors in the same places whatever it was asked for.
+    pub fn settle(&mut self) {
+        if let Ok(lowest) = rustix::io::fcntl_dupfd_cloexec(&self.channel, wire::INIT_CHANNEL)
+            && lowest.as_raw_fd() < self.channel.as_raw_fd()
+        {
+            self.channel = lowest;
         }
     }
 
