@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::artifact::Artifact;
+use crate::context::{ContextReport, Results};
 use crate::error::{Error, ErrorKind, Result};
 use crate::exec::{ExecOutcome, ExecRequest};
 use crate::id::SandboxId;
@@ -137,6 +138,10 @@ pub struct JobResult {
     pub artifacts_left_out: usize,
     /// The walls that its sandbox did not have.
     pub missing_layers: Vec<Layer>,
+    /// Of a run in a context.
+    pub context: Option<ContextReport>,
+    /// The value of the code's last expression and what it displayed.
+    pub results: Results,
     /// The files as they were before the run and before those that came with it.
     pub checkpoint: Option<Checkpoint>,
 }

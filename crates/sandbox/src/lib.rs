@@ -6,6 +6,7 @@
 pub const SPANS: &str = "sandpen::spans";
 
 pub mod artifact;
+pub mod context;
 pub mod engine;
 pub mod error;
 pub mod event;
@@ -32,6 +33,10 @@ pub mod tree;
 pub mod user;
 
 pub use artifact::Artifact;
+pub use context::{
+    ContextEnd, ContextInfo, ContextLanguage, ContextName, ContextReport, ContextSettings, ContextState, Display,
+    Results, Shown,
+};
 pub use engine::{
     Capabilities, Engine, EngineSandbox, Files, Made, Process, ProcessControl, Reach, ReadFile, Rest, Usage, WriteFile,
 };

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use crate::context::ContextName;
 use crate::error::{Error, Result};
 use crate::exec::{ExecRequest, TerminalSize};
 use crate::nearest;
@@ -13,6 +14,7 @@ use crate::path::GuestPath;
 use crate::spec::Environment;
 
 mod labelled;
+mod live;
 mod plan;
 
 pub use labelled::{ImageRunner, ImageRunners};
@@ -31,6 +33,8 @@ pub struct RunCode {
     /// The sandbox's work directory when not given.
     pub work_directory: Option<GuestPath>,
     pub terminal: Option<TerminalSize>,
+    /// Run in the interpreter of this name that stays in the sandbox, instead of in one of its own.
+    pub context: Option<ContextName>,
     /// For the build step and the program together.
     pub timeout: Duration,
 }
@@ -44,6 +48,7 @@ impl RunCode {
             environment: Environment::default(),
             work_directory: None,
             terminal: None,
+            context: None,
             timeout,
         }
     }

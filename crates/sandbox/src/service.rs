@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::broadcast;
 
 use crate::artifact::Artifact;
+use crate::context::{ContextInfo, ContextName, ContextSettings};
 use crate::engine::{Capabilities, Engine, Files, Reach, Rest, Usage};
 use crate::error::{ErrorKind, Result};
 use crate::event::{Event, EventBus, StopReason};
@@ -40,6 +41,7 @@ use crate::tree::{Changes, Checkpoint, Powers, SavedImage, SavedName};
 
 mod allotment;
 mod clock;
+mod context;
 mod core;
 mod create;
 mod execution;
@@ -91,6 +93,7 @@ pub struct ServiceSettings {
     /// Creates that may wait for a slot; one more is refused as busy. One owner alone gets half of these too.
     pub create_queue: usize,
     pub jobs: JobSettings,
+    pub contexts: ContextSettings,
     pub runners: Runners,
     /// For an engine without a host image: who knows which images run which languages.
     pub image_runners: Option<Arc<dyn ImageRunners>>,
@@ -117,6 +120,7 @@ impl ServiceSettings {
             create_slots: create_slots(),
             create_queue: 256,
             jobs: JobSettings::default(),
+            contexts: ContextSettings::default(),
             runners: Runners::built_in(),
             image_runners: None,
             sweep_every: Duration::from_secs(30),
@@ -207,6 +211,7 @@ struct Door {
 impl Drop for Door {
     fn drop(&mut self) {
         self.core.jobs.close();
+        self.core.contexts.clear();
     }
 }
 
@@ -339,6 +344,21 @@ impl SandboxService {
         self.core.jobs.list(owner)
     }
 
+    /// The contexts of a sandbox by name, those that have ended among them as long as they are remembered.
+    pub fn contexts(&self, owner: &Owner, id: &SandboxId) -> Result<Vec<ContextInfo>> {
+        self.core.contexts_of(owner, id)
+    }
+
+    /// End a context with whatever runs in it. Its name is free then.
+    pub async fn close_context(&self, owner: &Owner, id: &SandboxId, name: &ContextName) -> Result<()> {
+        self.core.close_context(owner, id, name).await
+    }
+
+    /// The same, and begin anew under that name.
+    pub async fn restart_context(&self, owner: &Owner, id: &SandboxId, name: &ContextName) -> Result<ContextInfo> {
+        self.core.restart_context(owner, id, name).await
+    }
+
     /// Part of a file: of a live sandbox, or of what was kept of one that ended with its job.
     ///
     /// At most [`JobSettings::artifact_bytes`] at once, however many are asked for.
@@ -464,6 +484,7 @@ impl SandboxService {
             let _ = job.stop().await;
         }
         self.core.kept.clear();
+        self.core.contexts.clear();
         let mut endings = tokio::task::JoinSet::new();
         for id in self.core.registry.close() {
             let core = Arc::clone(&self.core);

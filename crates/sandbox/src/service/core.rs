@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::ServiceSettings;
 use super::clock::{Clock, Moment};
+use super::context::Contexts;
 use super::expiry::Expiry;
 use super::facts::Facts;
 use super::job::{Jobs, Kept};
@@ -42,6 +43,7 @@ pub(super) struct Core {
     /// Artifacts of sandboxes that ended with their job.
     pub kept: Kept,
     pub packages: Installations,
+    pub contexts: Contexts,
     /// Wakes the reaper before its time.
     pub poke: Arc<Notify>,
     /// When the reaper wakes by itself.
@@ -67,6 +69,7 @@ impl Core {
             jobs: Jobs::new(settings.create_queue),
             kept: Kept::new(settings.jobs),
             packages: Installations::new(&settings.state_dir, settings.packages.as_ref()),
+            contexts: Contexts::new(settings.contexts),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
             suitable: Facts::default(),
@@ -198,6 +201,7 @@ impl Core {
     /// The engine, or another process, has ended it.
     pub fn lose(&self, id: &SandboxId) {
         if let Some(owner) = self.registry.lost(id) {
+            self.contexts.forget(id);
             self.emit(&owner, id, EventKind::Stopped { reason: StopReason::Lost });
         }
     }

@@ -36,7 +36,8 @@ impl Core {
     }
 
     async fn expire_ephemeral(self: &Arc<Self>, id: &SandboxId) -> Result<()> {
-        if self.registry.still_due(id, self.clock.now()) == Some(StopReason::Idle) && self.something_runs(id).await {
+        let is_idle = self.registry.still_due(id, self.clock.now()) == Some(StopReason::Idle);
+        if is_idle && self.something_runs(id).await {
             return self.keep(id).await;
         }
         match self.registry.begin_expiry(id, self.clock.now()) {
@@ -95,7 +96,10 @@ impl Core {
     ///
     /// An engine that cannot tell says no: otherwise a sandbox that answers nothing would live for ever. What has ended
     /// was a use until then, although nobody was there to write that down.
+    ///
+    /// Contexts in which nothing was run for the whole idle time are no reason to live on, and end here.
     async fn something_runs(&self, id: &SandboxId) -> bool {
+        let had_contexts = self.contexts.end_idle(id).await;
         let asked = async {
             let usage = self.engine.usage(id).await?;
             let runs = match usage.processes {
@@ -106,7 +110,8 @@ impl Core {
         };
         let answered: Option<Result<_>> = tokio::time::timeout(PATIENCE, asked).await.ok();
         let Some(Ok((runs, quiet))) = answered else { return false };
-        if let Some(quiet) = quiet {
+        // They have only just ended, and were no use.
+        if let Some(quiet) = quiet.filter(|_| !had_contexts) {
             self.registry.used(id, self.clock.now().before(quiet));
         }
         runs

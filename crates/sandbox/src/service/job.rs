@@ -81,7 +81,7 @@ struct Shared {
     network: Network,
     started_at: SystemTime,
     title: String,
-    streams: Streams,
+    streams: Arc<Streams>,
     status: watch::Sender<JobStatus>,
     stop: watch::Sender<bool>,
     attendants: Attendants,

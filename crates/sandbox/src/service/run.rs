@@ -119,6 +119,9 @@ impl Core {
         run: &RunCode,
         unwanted: impl Future<Output = ()>,
     ) -> Result<(Execution, Tidy)> {
+        if run.context.is_some() {
+            return Err(Error::invalid_input("a run in a context is a job, and this is none"));
+        }
         let deadline = Instant::now() + run.timeout;
         let runner = &self.runner(&run.language).await?;
         self.locate(owner, id)?;

@@ -75,6 +75,7 @@ impl Core {
         match &ended {
             Ok(()) => {
                 self.registry.destroyed(id);
+                self.contexts.forget(id);
                 if let Some(owner) = owner {
                     self.emit(&owner, id, EventKind::Stopped { reason });
                 }

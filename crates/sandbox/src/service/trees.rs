@@ -95,6 +95,7 @@ impl Core {
     pub(super) async fn checkpoint(self: &Arc<Self>, owner: &Owner, id: &SandboxId) -> Result<Checkpoint> {
         let hold = Hold::take(self, owner, id, Use::Call)?;
         let checkpoints = self.checkpoints()?;
+        self.refuse_with_contexts(id, "a sandbox's files cannot be remembered")?;
         self.to_the_end(hold, TreeWork::Checkpoint, async move |hold| {
             let started = Instant::now();
             hold.core.admit_checkpoint(&hold).await?;
@@ -126,6 +127,7 @@ impl Core {
     pub(super) async fn restore(self: &Arc<Self>, owner: &Owner, id: &SandboxId, to: Checkpoint) -> Result<()> {
         let hold = Hold::take(self, owner, id, Use::Call)?;
         let checkpoints = self.checkpoints()?;
+        self.refuse_with_contexts(id, "a sandbox's files cannot be put back")?;
         self.to_the_end(hold, TreeWork::Restore, async move |hold| {
             let started = Instant::now();
             checkpoints.restore(&hold.id, to).await?;

@@ -18,12 +18,14 @@ use super::attend::Attendants;
 use super::stream::Streams;
 use super::work::{Assignment, Worked, nothing_ran};
 use super::{Job, Shared};
+use crate::context::ContextName;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, StopReason};
 use crate::exec::{ExecStatus, OnDisconnect, OutputTarget};
 use crate::id::{JobId, Owner, SandboxId};
 use crate::job::{JobFailure, JobPlace, JobRequest, JobResult, JobStatus, JobWork};
 use crate::output::OutputCaps;
+use crate::runner::RunCode;
 use crate::service::core::Core;
 use crate::service::create::Origin;
 use crate::spec::{Persistence, SandboxSpec};
@@ -58,7 +60,7 @@ impl Core {
             network,
             started_at: SystemTime::now(),
             title: self.title(&request.work),
-            streams: Streams::new(self.kept_of(&request)),
+            streams: Arc::new(Streams::new(self.kept_of(&request))),
             status: watch::Sender::new(JobStatus::Running),
             stop: watch::Sender::new(false),
             attendants: Attendants::default(),
@@ -90,6 +92,9 @@ impl Core {
                     self.settings.runners.find(&run.language)?;
                 }
                 self.quotas.of(owner).admit_timeout(run.timeout)?;
+                if let Some(name) = run.context.clone() {
+                    check_context(&name, run, &request.place, &request.stdin)?;
+                }
             }
             JobWork::Command(command) => {
                 if command.output == OutputTarget::Log {
@@ -205,9 +210,17 @@ impl Core {
 
     async fn work_in_time(self: &Arc<Self>, job: &Shared, assignment: Assignment) -> Result<Worked> {
         let timeout = match &assignment.work {
-            JobWork::Code(run) => run.timeout,
-            JobWork::Command(command) => command.timeout,
-            JobWork::Program(program) => program.timeout,
+            // Its time begins with its turn, and whoever drives the context sees to it that it ends.
+            JobWork::Code(run) if run.context.is_some() => None,
+            JobWork::Code(run) => Some(run.timeout),
+            JobWork::Command(command) => Some(command.timeout),
+            JobWork::Program(program) => Some(program.timeout),
+        };
+        let overtime = async {
+            match timeout {
+                Some(timeout) => tokio::time::sleep(timeout.saturating_add(GRACE)).await,
+                None => std::future::pending().await,
+            }
         };
         let stopping = async {
             job.asked_to_stop().await;
@@ -220,9 +233,26 @@ impl Core {
         tokio::select! {
             worked = self.work(job, assignment) => worked,
             () = stopping => overdue("was stopped"),
-            () = tokio::time::sleep(timeout.saturating_add(GRACE)) => overdue("has ended in time"),
+            () = overtime => overdue("has ended in time"),
         }
     }
+}
+
+/// What a run in a context cannot be given.
+fn check_context(name: &ContextName, run: &RunCode, place: &JobPlace, stdin: &[u8]) -> Result<()> {
+    let refused = |what: &str, hint: &str| {
+        Err(Error::invalid_input(format!("a run in the context {name} {what}")).with_hint(hint.to_owned()))
+    };
+    if matches!(place, JobPlace::Fresh(_)) {
+        return refused("needs a sandbox that stays", "create the sandbox first and run in it");
+    }
+    if !stdin.is_empty() || run.terminal.is_some() {
+        return refused("has no standard input", "put the data into a variable or a file, or leave context out");
+    }
+    if !run.arguments.is_empty() {
+        return refused("has no arguments", "put them into variables, or leave context out");
+    }
+    Ok(())
 }
 
 /// That a job which was registered gets an end, whatever happens to its task.
@@ -243,7 +273,10 @@ impl Promise {
             }
         };
         let names: usize = match &status {
-            JobStatus::Ended(result) => result.artifacts.iter().map(|artifact| artifact.path.as_bytes().len()).sum(),
+            JobStatus::Ended(result) => {
+                let names = result.artifacts.iter().map(|artifact| artifact.path.as_bytes().len());
+                names.sum::<usize>() + result.results.bytes()
+            }
             JobStatus::Running | JobStatus::Failed(_) => 0,
         };
         self.job.streams.close();

@@ -10,6 +10,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use super::Shared;
 use super::look::look;
 use crate::artifact::{Artifact, Baseline, DOUBT};
+use crate::context::Results;
 use crate::error::{Error, Result};
 use crate::exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage};
 use crate::image::ImageProgram;
@@ -18,6 +19,7 @@ use crate::network::NetworkActivity;
 use crate::path::{AskedPath, GuestPath};
 use crate::runner::RunCode;
 use crate::service::SandboxInfo;
+use crate::service::context::Sink;
 use crate::service::core::Core;
 use crate::service::execution::Execution;
 use crate::service::files::HeldFiles;
@@ -54,6 +56,8 @@ pub(super) fn nothing_ran() -> JobResult {
         artifacts: Vec::new(),
         artifacts_left_out: 0,
         missing_layers: Vec::new(),
+        context: None,
+        results: Results::default(),
         checkpoint: None,
     }
 }
@@ -97,6 +101,16 @@ impl Core {
         };
         let mut result = JobResult { missing_layers, ..nothing_ran() };
 
+        // First, so that what runs before it in the same context is not taken for its own doing.
+        let seat = match &work {
+            Work::Code(RunCode { context: Some(name), language, .. }) => {
+                match self.context_seat(owner, id, name, language, job.asked_to_stop()).await? {
+                    Some(seat) => Some(seat),
+                    None => return Ok(Worked::Ended(result)),
+                }
+            }
+            Work::Code(_) | Work::Command(_) => None,
+        };
         if checkpoint {
             result.checkpoint = Some(self.checkpoint(owner, id).await?);
         }
@@ -122,17 +136,28 @@ impl Core {
             Work::Code(run) => run.terminal.is_some(),
             Work::Command(command) => command.terminal.is_some(),
         };
-        let (execution, tidy) = match work {
-            Work::Code(run) => {
-                let (execution, tidy) = self.run_code_until(owner, id, run, job.asked_to_stop()).await?;
-                (execution, Some(tidy))
+        let started = match (work, seat) {
+            (Work::Code(run), Some(seat)) => {
+                let streams = Arc::clone(&job.streams);
+                let sink: Sink = Box::new(move |stream, bytes| streams.push(stream, bytes));
+                let ran = self.run_in_context(owner, id, seat, run, sink, job.asked_to_stop()).await?;
+                (result.outcome, result.context, result.results) = (ran.outcome, Some(ran.report), ran.results);
+                None
             }
-            Work::Command(command) => (self.exec(owner, id, &command).await?, None),
+            (Work::Code(run), None) => {
+                let (execution, tidy) = self.run_code_until(owner, id, run, job.asked_to_stop()).await?;
+                Some((execution, Some(tidy)))
+            }
+            (Work::Command(command), _) => Some((self.exec(owner, id, &command).await?, None)),
         };
-        let end_of_input = if has_terminal { END_OF_INPUT } else { b"" };
-        match drive(job, execution, [&stdin, end_of_input]).await? {
-            Ok(outcome) => result.outcome = outcome,
-            Err(not_killed) => return Ok(Worked::Unproven(not_killed)),
+        let mut tidy = None;
+        if let Some((execution, to_tidy)) = started {
+            tidy = to_tidy;
+            let end_of_input = if has_terminal { END_OF_INPUT } else { b"" };
+            match drive(job, execution, [&stdin, end_of_input]).await? {
+                Ok(outcome) => result.outcome = outcome,
+                Err(not_killed) => return Ok(Worked::Unproven(not_killed)),
+            }
         }
         job.streams.close();
 
