@@ -21,6 +21,7 @@ mod fork_sandbox;
 mod get_job;
 mod list_files;
 mod list_sandboxes;
+mod manage_contexts;
 mod news;
 mod read_file;
 mod restore_sandbox;
@@ -98,6 +99,7 @@ fn all(policy: &Policy) -> Vec<Tool> {
     let mut tools = vec![
         run_code::tool(policy),
         run_command::tool(policy),
+        manage_contexts::tool(),
         create_sandbox::tool(policy),
         list_sandboxes::tool(),
         stop_sandbox::tool(),

@@ -7,6 +7,7 @@ pub mod call;
 pub mod catalog;
 pub mod content;
 pub mod direct;
+mod displays;
 pub mod error;
 pub mod export;
 pub mod image;

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::call::Call;
 use crate::content::{Content, ResourceLink};
+use crate::displays::{self, ContextObject, DisplayObject, Printed};
 use crate::network::{self, Asking, NetworkObject};
 use crate::text::{self, Budget};
 use crate::tool::Answer;
@@ -59,6 +60,16 @@ pub struct RunObject {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub packages: Vec<String>,
+    /// The value of the last expression, of a run in a context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    /// Figures, images, tables and pages that the run displayed, in order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(default)]
+    pub displays: Vec<DisplayObject>,
+    /// Present once a run in a context has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextObject>,
     /// Present once the run has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<UsageObject>,
@@ -75,6 +86,17 @@ pub struct RunObject {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
     pub missing_layers: Vec<&'static str>,
+}
+
+impl RunObject {
+    fn is_silent(&self) -> bool {
+        self.stdout.is_empty() && self.stderr.is_empty() && self.result.is_none() && self.displays.is_empty()
+    }
+
+    /// Whether it was in a context, and that is still there.
+    fn has_context(&self) -> bool {
+        self.context.as_ref().is_some_and(|context| context.ended.is_none())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -137,7 +159,7 @@ pub async fn answer(call: &Call, job: &Job) -> Result<Answer<RunObject>> {
 fn running(job: &Job) -> Answer<RunObject> {
     let mut value = object(job, Status::Running);
     value.job_id = Some(job.id().to_string());
-    let mut text = streams(&value);
+    let mut text = streams(&value.stdout, &value.stderr);
     let _ = write!(
         text,
         "[still running as {id}: call get_job with this job_id for its output and its end, stop_job to end it]",
@@ -158,15 +180,27 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
         cpu_ms: milliseconds(usage.cpu),
         peak_memory_bytes: usage.peak_memory,
     });
-    value.network = (!job.network().is_none()).then(|| network.into());
+    // Of a run in a context nobody has counted it.
+    value.network = (!job.network().is_none() && result.context.is_none()).then(|| network.into());
     value.job_id = value.truncated.then(|| job.id().to_string());
     value.artifacts_left_out = result.artifacts_left_out;
     value.checkpoint = result.checkpoint.map(|Checkpoint(number)| number);
     value.missing_layers = result.missing_layers.iter().map(|layer| Layer::as_str(*layer)).collect();
     let (blocks, not_shown) = show(call, job, &result.artifacts, &mut value.artifacts).await;
     value.artifacts_left_out += result.artifacts.len() - value.artifacts.len();
+    value.context = result.context.as_ref().map(ContextObject::from);
+    value.result = result.results.value.as_deref().map(displays::value);
     let crowd = crowd(call, job, status).await;
-    let mut text = streams(&value);
+    let stdout = job.output().stdout;
+    let is_whole = value.stdout.len() as u64 == stdout.total();
+    let bytes = stdout.bytes();
+    let printed = Printed { whole: is_whole.then_some(&bytes), shown: &value.stdout };
+    let (mut content, shown, last) = displays::in_order(call, job, printed, &result.results.displays).await;
+    value.displays = shown;
+    let mut text = streams(&last, &value.stderr);
+    if let Some(result) = value.result.as_ref().filter(|_| !result.results.value_is_displayed) {
+        let _ = writeln!(text, "[result]\n{result}");
+    }
     text += &crowd;
     let how = if job.is_fresh() { Asking::SameTool } else { Asking::NewSandbox };
     if let Some(refused) = network::told(network, job.network(), &call.policy.ceiling.network, how) {
@@ -179,7 +213,9 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
         text.push('\n');
     }
     text += &closing(&value, status, &call.policy, not_shown + result.artifacts_left_out);
-    let mut content = vec![Content::Text(text)];
+    if !text.is_empty() || content.is_empty() {
+        content.push(Content::Text(text));
+    }
     content.extend(blocks);
     if value.truncated {
         content.extend(whole_outputs(job.id(), &job.output().stdout, &job.output().stderr));
@@ -203,6 +239,9 @@ fn object(job: &Job, status: Status) -> RunObject {
         artifacts: Vec::new(),
         artifacts_left_out: 0,
         packages: Vec::new(),
+        result: None,
+        displays: Vec::new(),
+        context: None,
         usage: None,
         network: None,
         job_id: None,
@@ -212,14 +251,14 @@ fn object(job: &Job, status: Status) -> RunObject {
 }
 
 /// What was printed, as a terminal would show it; errors under their own heading.
-fn streams(run: &RunObject) -> String {
-    let mut text = run.stdout.clone();
+fn streams(stdout: &str, stderr: &str) -> String {
+    let mut text = stdout.to_owned();
     if !text.is_empty() && !text.ends_with('\n') {
         text.push('\n');
     }
-    if !run.stderr.is_empty() {
-        let _ = write!(text, "[stderr]\n{}", run.stderr);
-        if !run.stderr.ends_with('\n') {
+    if !stderr.is_empty() {
+        let _ = write!(text, "[stderr]\n{stderr}");
+        if !stderr.ends_with('\n') {
             text.push('\n');
         }
     }
@@ -230,12 +269,16 @@ fn streams(run: &RunObject) -> String {
 fn closing(run: &RunObject, status: ExecStatus, policy: &Policy, files_not_shown: usize) -> String {
     let mut notes = Vec::new();
     match status {
-        ExecStatus::Exited(0) if run.stdout.is_empty() && run.stderr.is_empty() => {
+        ExecStatus::Exited(0) if run.is_silent() => {
             notes.push("[no output, exit code 0]".to_owned());
         }
         ExecStatus::Exited(0) => {}
         ExecStatus::Exited(code) => notes.push(format!("[exit code {code}]")),
         ExecStatus::Signalled(signal) => notes.push(format!("[ended by signal {signal}]")),
+        ExecStatus::TimedOut if run.has_context() => notes.push(format!(
+            "[time ran out and the run was interrupted, its variables are there: raise timeout_s, {} at most, or do less at once]",
+            policy.longest_timeout.as_secs()
+        )),
         ExecStatus::TimedOut => notes.push(format!(
             "[time ran out, everything was killed: raise timeout_s, {} at most, or do less at once]",
             policy.longest_timeout.as_secs()
@@ -249,6 +292,7 @@ fn closing(run: &RunObject, status: ExecStatus, policy: &Policy, files_not_shown
         ExecStatus::Killed => notes.push("[the sandbox was stopped while it ran]".to_owned()),
         ExecStatus::Cancelled => notes.push("[stopped on request]".to_owned()),
     }
+    notes.extend(run.context.iter().flat_map(ContextObject::notes));
     if !run.artifacts.is_empty() {
         let files = run.artifacts.iter().take(LINKS);
         let listed: Vec<_> =
@@ -356,7 +400,7 @@ pub async fn images(call: &Call, job: &Job, artifacts: &[Artifact]) -> Vec<Conte
     images
 }
 
-async fn image(call: &Call, job: &Job, artifact: &Artifact) -> Option<(&'static str, Vec<u8>)> {
+pub async fn image(call: &Call, job: &Job, artifact: &Artifact) -> Option<(&'static str, Vec<u8>)> {
     let name = artifact.path.file_name()?;
     if artifact.bytes > IMAGE_BYTES || !mime::may_be_image(name) {
         return None;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sandbox::{Error, JobFile, JobPlace, JobRequest, JobWork, PackageLanguage, Result, RunCode};
+use sandbox::{Error, JobFile, JobPlace, JobRequest, JobWork, PackageLanguage, Result, RunCode, SandboxId};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -10,6 +10,7 @@ use super::create_sandbox::environment;
 use super::run::{self, Waiting};
 use super::write_file::Encoding;
 use crate::call::Call;
+use crate::content::Content;
 use crate::network::NetworkArgument;
 use crate::packages;
 use crate::policy::{Asked, Policy};
@@ -32,6 +33,9 @@ pub struct Arguments {
     code: String,
     /// Run in this sandbox, by id or name. Left out: in a fresh one that ends with the run.
     sandbox_id: Option<String>,
+    /// Keep variables, imports and functions in a live interpreter of this name, for later runs in it; the value of the
+    /// last expression is the result. For Python. Without sandbox_id, a sandbox is made that stays.
+    context: Option<String>,
     /// Arguments for the program.
     #[serde(default)]
     args: Vec<String>,
@@ -90,7 +94,7 @@ impl FileArgument {
 pub fn tool(policy: &Policy) -> Tool {
     let description = format!(
         "Run code in an isolated Linux sandbox and get its output. Without sandbox_id it runs in a fresh sandbox that \
-         ends with the run; with one, files stay for later calls (variables do not). Images that the code saves in the \
+         ends with the run; with one, files stay for later calls, and with context variables too. Images that the code saves in the \
          work directory (PNG, JPEG, SVG, GIF, WebP) come back as images, other new files as links. {} \
          Limits unless you say otherwise: {}, {} of memory. A non-zero exit code is a result, not an error. For shell \
          commands use run_command.",
@@ -116,10 +120,36 @@ pub fn tool(policy: &Policy) -> Tool {
 
 async fn run_code(call: Call, arguments: Arguments) -> Result<Answer<RunObject>> {
     let waiting = Waiting::new(&call, arguments.background, arguments.wait_s)?;
-    let (request, installed) = request(&call, arguments).await?;
-    let mut answer = run::run(call, request, waiting).await?;
+    let has_context = arguments.context.is_some();
+    let (mut request, installed) = request(&call, arguments).await?;
+    let made = if has_context { make_place(&call, &mut request).await? } else { None };
+    let ran = run::run(call.clone(), request, waiting).await;
+    if let (Err(_), Some(id)) = (&ran, &made) {
+        // Nobody was told of it. One that cannot be stopped ends when it is idle.
+        let _ = call.service.stop(&call.owner, id).await;
+    }
+    let mut answer = ran?;
     answer.value.packages = installed;
+    if let Some(id) = made {
+        let told = format!("[sandbox {id} was made for this context and stays: name it in sandbox_id to go on]");
+        answer.content.push(Content::Text(told));
+    }
     Ok(answer)
+}
+
+/// A sandbox that stays, in place of one that would end with the run and take the context with it.
+async fn make_place(call: &Call, request: &mut JobRequest) -> Result<Option<SandboxId>> {
+    let JobPlace::Fresh(spec) = &request.place else { return Ok(None) };
+    if request.key.is_some() {
+        return Err(Error::invalid_input("a run that makes the sandbox of its context cannot be sent twice")
+            .with_hint("call create_sandbox first and name it in sandbox_id, or leave idempotency_key out"));
+    }
+    let sandbox = tokio::select! {
+        created = call.service.create(&call.owner, (**spec).clone()) => created?,
+        () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
+    };
+    request.place = JobPlace::Existing(sandbox.id.clone());
+    Ok(Some(sandbox.id))
 }
 
 /// What is to be run, and what was installed for it.
@@ -141,6 +171,7 @@ pub async fn request(call: &Call, arguments: Arguments) -> Result<(JobRequest, V
         prepared.iter().try_for_each(|prepared| prepared.join(&mut variables))?;
     }
     let code = RunCode {
+        context: arguments.context.as_deref().map(str::parse).transpose()?,
         arguments: arguments.args,
         environment: variables,
         ..RunCode::new(
