@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::channel::Channel;
 use crate::connection::{Connection, another_question};
+use crate::dial::Dialled;
 use crate::frame::{Part, Task};
-use crate::lane::{LaneReader, LaneWriter};
 use crate::messages::{Catch, FromEntrance, FromInit, ToEntrance, ToInit};
 use crate::mux::Handles;
 
@@ -20,10 +20,7 @@ use crate::mux::Handles;
 pub struct Arrival {
     /// Where the program wanted to go.
     pub destination: SocketAddr,
-    /// Dropped first: that is what cuts it.
-    _channel: Channel,
-    input: LaneWriter,
-    output: LaneReader,
+    stream: Dialled,
 }
 
 impl AsyncRead for Arrival {
@@ -32,23 +29,21 @@ impl AsyncRead for Arrival {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.output).poll_read(context, buffer)
+        Pin::new(&mut self.stream).poll_read(context, buffer)
     }
 }
 
 impl AsyncWrite for Arrival {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.input).poll_write(context, bytes)
+        Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
     }
 
-    /// The end of what goes to the program.
-    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.input.finish();
-        Poll::Ready(Ok(()))
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 
@@ -96,7 +91,7 @@ impl Connection {
         match channel.receive().await {
             Ok(Some(FromEntrance::Connected { address, port })) => {
                 let destination = SocketAddr::new(IpAddr::V6(Ipv6Addr::from(address)).to_canonical(), port);
-                Ok(Arrival { destination, _channel: channel, input, output })
+                Ok(Arrival { destination, stream: Dialled::new(channel, input, output) })
             }
             Ok(Some(FromEntrance::Asked { .. }) | None) | Err(_) => Err(self.lost().unwrap_or_else(no_network)),
         }

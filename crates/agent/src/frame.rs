@@ -129,6 +129,8 @@ pub enum Task {
     Accept,
     /// Wait for somebody inside who asks for a name.
     Question,
+    /// Connect to a port of the sandbox's own loopback addresses, and say what came of it. The lanes are that connection's.
+    Dial { port: u16 },
 }
 
 impl Begin {
@@ -139,9 +141,12 @@ impl Begin {
             (Task::Work(Work::Exec(exec)), Lane::Input | Lane::Output) => !exec.logged,
             (Task::Work(Work::Exec(exec)), Lane::Errors) => !exec.logged && exec.terminal.is_none(),
             (Task::Work(Work::File(operation)), lane) => operation_has(operation, lane),
-            (Task::Accept, Lane::Input | Lane::Output) => true,
-            (Task::Accept, Lane::Errors)
-            | (Task::Question | Task::Work(Work::Logs), Lane::Input | Lane::Output | Lane::Errors) => false,
+            (Task::Accept | Task::Dial { .. }, Lane::Input | Lane::Output) => true,
+            (Task::Accept | Task::Dial { .. }, Lane::Errors)
+            | (
+                Task::Question | Task::Work(Work::Logs | Work::Dial { .. }),
+                Lane::Input | Lane::Output | Lane::Errors,
+            ) => false,
         }
     }
 }

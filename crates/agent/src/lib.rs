@@ -18,6 +18,7 @@
 mod carry;
 mod channel;
 mod connection;
+pub mod dial;
 mod entrance;
 mod errno;
 pub mod execs;
@@ -34,6 +35,7 @@ mod process;
 pub mod stream;
 
 pub use connection::{Connection, Frozen, Measured, Watcher};
+pub use dial::Dialled;
 pub use entrance::{Arrival, Question};
 pub use files::AgentFiles;
 pub use hosted::{Hosted, HostedNetwork, HostedStreams};

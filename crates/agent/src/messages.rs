@@ -68,6 +68,8 @@ pub enum Work {
     File(FileOperation),
     /// The output of detached commands.
     Logs,
+    /// Connect to a port of the sandbox's own loopback addresses. Answered with [`FromDial`] and the descriptor.
+    Dial { port: u16 },
 }
 
 /// From process 1.
@@ -111,6 +113,13 @@ pub enum Catch {
     None,
     /// The kernel did not take what catches connections, so they lead nowhere.
     Impossible { step: String, reason: String },
+}
+
+/// What came of a connection to a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromDial {
+    Connected,
+    Refused { errno: i32 },
 }
 
 /// From a bridge: somebody inside connects, or asks for a name.

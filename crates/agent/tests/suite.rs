@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Trial};
+use sandbox::Powers;
 use sandbox::engine::testsuite::{self, Needs};
 
 use hosted::HostedEngine;
@@ -22,7 +23,9 @@ fn main() -> ExitCode {
                 return Ok(Completion::ignored_with(reason));
             }
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-            runtime.block_on(case.run(Arc::new(HostedEngine::default())));
+            let engine = Arc::new(HostedEngine::default());
+            let powers = Powers { connections: Some(engine.clone()), ..Powers::default() };
+            runtime.block_on(case.run_with_powers(engine, &powers));
             Ok(Completion::Completed)
         })
     });
@@ -33,6 +36,8 @@ fn main() -> ExitCode {
 fn not_ours(name: &str, needs: Needs) -> Option<&'static str> {
     match needs {
         Needs::Nothing | Needs::Kernel | Needs::Terminal => {}
+        Needs::Connections if std::path::Path::new("/usr/sbin/ip").exists() => {}
+        Needs::Connections => return Some("without ip of iproute2 these sandboxes have no loopback"),
         Needs::Network
         | Needs::Snapshots
         | Needs::Checkpoints

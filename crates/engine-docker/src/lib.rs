@@ -53,6 +53,7 @@ mod places;
 mod plain_archive;
 mod podman;
 mod pool;
+mod ports;
 mod pull;
 mod pulls;
 mod random;

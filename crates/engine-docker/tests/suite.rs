@@ -102,8 +102,12 @@ async fn run(case: Case, host: &TestHost) -> Completion {
         return run_with_network(case, host).await;
     }
     let engine = host.engine().await;
-    let powers =
-        Powers { snapshots: Some(engine.clone()), checkpoints: Some(engine.clone()), trees: Some(engine.clone()) };
+    let powers = Powers {
+        snapshots: Some(engine.clone()),
+        checkpoints: Some(engine.clone()),
+        trees: Some(engine.clone()),
+        connections: Some(engine.clone()),
+    };
     if let Some(lacking) = case.lacks(&powers) {
         return Completion::ignored_with(lacking);
     }

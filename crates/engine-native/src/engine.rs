@@ -275,6 +275,7 @@ impl Shared {
 
     /// Remove every trace of a sandbox that has ended.
     async fn forget(&self, live: &Arc<Live>) {
+        live.sockets.close();
         self.drop_known(live);
         if self.has_moved(live) {
             return;

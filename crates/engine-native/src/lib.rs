@@ -44,6 +44,7 @@ mod pack;
 mod places;
 mod plan;
 mod pool;
+mod ports;
 mod process;
 mod record;
 mod restart;

@@ -21,6 +21,7 @@ use crate::cgroup::Meter;
 use crate::channel::Channel;
 use crate::client::Fate;
 use crate::history::History;
+use crate::ports::Sockets;
 use crate::skeleton::RootLayout;
 use crate::syscall;
 use crate::wire::{FromInit, ToInit};
@@ -76,6 +77,8 @@ pub struct Live {
     /// Of the sandbox in whose place it is.
     pub account: Option<Account>,
     history: Mutex<History>,
+    /// Connections to what programs listen on.
+    pub sockets: Sockets,
     /// Held by whoever starts something in it, and alone by whoever puts another process 1 in the place of this one. The
     /// successor has the same.
     pub entrance: Arc<RwLock<()>>,
@@ -103,6 +106,7 @@ impl Live {
             door: OnceCell::new(),
             account: None,
             history,
+            sockets: Sockets::default(),
             entrance: Arc::default(),
             changing: Arc::default(),
         })

@@ -77,7 +77,12 @@ impl TestHost {
 
 /// What the engine can do with trees. A behaviour that needs more is shown as ignored, with what it needs.
 fn powers(engine: &Arc<NativeEngine>) -> Powers {
-    Powers { snapshots: Some(engine.clone()), checkpoints: Some(engine.clone()), trees: Some(engine.clone()) }
+    Powers {
+        snapshots: Some(engine.clone()),
+        checkpoints: Some(engine.clone()),
+        trees: Some(engine.clone()),
+        connections: Some(engine.clone()),
+    }
 }
 
 async fn run(case: Case, host: &TestHost) -> Completion {

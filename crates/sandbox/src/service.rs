@@ -35,6 +35,7 @@ use crate::isolation::IsolationReport;
 use crate::job::JobRequest;
 use crate::network::Network;
 use crate::path::GuestPath;
+use crate::port::{GuestPort, GuestStream};
 use crate::runner::{ImageRunners, RunCode, Runners};
 use crate::spec::{Lifetime, Limits, Persistence, SandboxSpec};
 use crate::tree::{Changes, Checkpoint, Powers, SavedImage, SavedName};
@@ -56,6 +57,7 @@ mod languages;
 mod ledger;
 mod lifecycle;
 mod packages;
+mod ports;
 mod queue;
 mod quota;
 mod reaper;
@@ -387,6 +389,18 @@ impl SandboxService {
     pub fn files(&self, owner: &Owner, id: &SandboxId) -> Result<Box<dyn Files>> {
         self.core.locate(owner, id)?;
         Ok(Box::new(HeldFiles::new(&self.core, owner, id)))
+    }
+
+    /// A connection to what a program in the sandbox listens on. It counts as use for as long as it is kept, and the engine is
+    /// told to expect one of `longest`.
+    pub async fn connect(
+        &self,
+        owner: &Owner,
+        id: &SandboxId,
+        port: GuestPort,
+        longest: Duration,
+    ) -> Result<GuestStream> {
+        self.core.connect(owner, id, port, longest).await
     }
 
     /// What detached commands wrote, the oldest first.

@@ -21,6 +21,7 @@ use crate::error::{Error, Result};
 use crate::file::FileKind;
 use crate::id::{Owner, SandboxId};
 use crate::path::GuestPath;
+use crate::port::Connections;
 use crate::spec::SandboxSpec;
 
 /// What the service's engine can do besides.
@@ -29,6 +30,7 @@ pub struct Powers {
     pub snapshots: Option<Arc<dyn Snapshots>>,
     pub checkpoints: Option<Arc<dyn Checkpoints>>,
     pub trees: Option<Arc<dyn KeptTrees>>,
+    pub connections: Option<Arc<dyn Connections>>,
 }
 
 impl fmt::Debug for Powers {
@@ -37,6 +39,7 @@ impl fmt::Debug for Powers {
             .field("snapshots", &self.snapshots.is_some())
             .field("checkpoints", &self.checkpoints.is_some())
             .field("trees", &self.trees.is_some())
+            .field("connections", &self.connections.is_some())
             .finish()
     }
 }

@@ -12,6 +12,7 @@ fn main() -> ExitCode {
             Needs::Nothing
             | Needs::Snapshots
             | Needs::Checkpoints
+            | Needs::Connections
             | Needs::Trees
             | Needs::TreesAndCheckpoints
             | Needs::Builder

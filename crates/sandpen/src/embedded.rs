@@ -49,8 +49,12 @@ pub(crate) async fn engine(
         ..NativeConfig::new(config.state_dir()?.to_owned(), instance.clone(), gateway)
     };
     let engine = Arc::new(NativeEngine::start(native).await?);
-    let powers =
-        Powers { snapshots: Some(engine.clone()), checkpoints: Some(engine.clone()), trees: Some(engine.clone()) };
+    let powers = Powers {
+        snapshots: Some(engine.clone()),
+        checkpoints: Some(engine.clone()),
+        trees: Some(engine.clone()),
+        connections: Some(engine.clone()),
+    };
     let images: Arc<dyn ImageSource> = Arc::new(Pulls::new(config)?);
     let package_images = packages::Images::Here(config.state_dir()?.to_owned());
     Ok(Built { engine, powers, image_runners: None, images: Some(images), package_images })

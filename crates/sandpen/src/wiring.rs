@@ -313,8 +313,12 @@ async fn on_daemon(
         ..docker_config(config, flavour, instance.clone())?
     };
     let engine = Arc::new(DockerEngine::start(docker).await?);
-    let powers =
-        Powers { snapshots: Some(engine.clone()), checkpoints: Some(engine.clone()), trees: Some(engine.clone()) };
+    let powers = Powers {
+        snapshots: Some(engine.clone()),
+        checkpoints: Some(engine.clone()),
+        trees: Some(engine.clone()),
+        connections: Some(engine.clone()),
+    };
     let patterns = config.daemon.runner_images.clone();
     let is_named = move |name: &ImageName| patterns.iter().any(|pattern| pattern.covers(name));
     let image_runners = Some(engine.runners(is_named));

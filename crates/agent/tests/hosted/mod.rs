@@ -14,9 +14,9 @@ use std::time::Duration;
 use agent::Connection;
 use async_trait::async_trait;
 use sandbox::{
-    Capabilities, Engine, EngineSandbox, Environment, Error, ErrorKind, ExecLog, ExecRequest, Files, GuestPath, Image,
-    ImageProgram, IsolationReport, Made, Owner, Persistence, Process, Result, SandboxId, SandboxName, SandboxSpec,
-    Usage,
+    Capabilities, Connections, Engine, EngineSandbox, Environment, Error, ErrorKind, ExecLog, ExecRequest, Files,
+    GuestPath, GuestPort, GuestStream, Image, ImageProgram, IsolationReport, Made, Owner, Persistence, Process, Result,
+    SandboxId, SandboxName, SandboxSpec, Usage,
 };
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -31,6 +31,7 @@ pub const TOKEN: &str = "a token of the tests";
 /// Builds a root over the machine's own tree and becomes process 1 in it.
 const BUILD: &str = r#"
 set -e
+[ ! -x /usr/sbin/ip ] || /usr/sbin/ip link set lo up
 mount -t tmpfs tmpfs "$PLACE"
 mkdir "$PLACE/upper" "$PLACE/work" "$PLACE/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$PLACE/upper,workdir=$PLACE/work" "$PLACE/root"
@@ -244,6 +245,13 @@ impl HostedEngine {
     fn held(&self, id: &SandboxId) -> Result<Arc<Held>> {
         let held = self.sandboxes.lock().expect("the lock").get(id).cloned();
         held.filter(|held| !held.connection.is_closed()).ok_or_else(|| Error::not_found("there is no such sandbox"))
+    }
+}
+
+#[async_trait]
+impl Connections for HostedEngine {
+    async fn connect(&self, id: &SandboxId, port: GuestPort) -> Result<GuestStream> {
+        Ok(GuestStream::new(self.held(id)?.connection.dial(port).await?))
     }
 }
 

@@ -22,10 +22,11 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use crate::dial::{Dial, Progress};
 use crate::frame::{self, BEAT, Begin, Decoder, Frame, Kind, Lane, MAX_DATA, Malformed, SILENCE, Task};
 use crate::gate;
 use crate::syscall;
-use crate::wire::{self, Catch, FromEntrance, FromExec, FromInit, ToEntrance, ToInit, Work};
+use crate::wire::{self, Catch, FromDial, FromEntrance, FromExec, FromInit, ToEntrance, ToInit, Work};
 use conversation::{Conversation, Interest};
 use entrance::{Come, Entrance};
 use passage::Passage;
@@ -135,6 +136,8 @@ enum Asker {
 enum Doing {
     Conversation(Conversation),
     Passage(Passage),
+    /// One that the server makes; `None` when nothing came of it.
+    Dialling(Option<Dial>),
     /// A question for a name that waits for its reply.
     Question(SocketAddr),
 }
@@ -144,6 +147,7 @@ impl Doing {
         match self {
             Self::Conversation(conversation) => conversation.is_over(),
             Self::Passage(passage) => passage.is_over(),
+            Self::Dialling(dial) => dial.is_none(),
             Self::Question(_) => false,
         }
     }
@@ -152,6 +156,7 @@ impl Doing {
         match self {
             Self::Conversation(conversation) => conversation.interests(is_slow),
             Self::Passage(passage) => passage.interests(is_slow),
+            Self::Dialling(dial) => dial.iter().map(|dial| (Interest::Output, dial.socket(), PollFlags::OUT)).collect(),
             Self::Question(_) => Vec::new(),
         }
     }
@@ -160,8 +165,32 @@ impl Doing {
         match self {
             Self::Conversation(conversation) => conversation.act(interest, number, outgoing),
             Self::Passage(passage) => passage.act(interest, number, outgoing),
+            Self::Dialling(dial) => {
+                if let Some(dial) = dial.take() {
+                    *self = Self::dialled(dial.advance(), number, outgoing);
+                }
+            }
             Self::Question(_) => {}
         }
+    }
+}
+
+impl Doing {
+    /// Tell the server once there is something to tell.
+    fn dialled(progress: Progress, number: u32, outgoing: &mut Outgoing) -> Self {
+        let (doing, message) = match progress {
+            Progress::Waiting(dial) => return Self::Dialling(Some(dial)),
+            Progress::Connected(socket) => (Self::Passage(Passage::new(socket)), FromDial::Connected),
+            Progress::Refused { errno } => (Self::Dialling(None), FromDial::Refused { errno }),
+        };
+        // Two small numbers can be written down.
+        if let Ok(bytes) = postcard::to_stdvec(&message) {
+            outgoing.frame(Kind::Data, number, Lane::Messages, &bytes);
+        }
+        if doing.is_over() {
+            outgoing.frame(Kind::Finish, number, Lane::Messages, &[]);
+        }
+        doing
     }
 }
 
@@ -431,6 +460,11 @@ impl Bridge {
                 self.entrance.await_question(number);
                 self.open_entrance()
             }
+            Task::Dial { port } => {
+                let doing = Doing::dialled(Dial::begin(*port), number, &mut self.outgoing);
+                self.tasks.insert(number, doing);
+                Ok(())
+            }
         }
     }
 
@@ -475,6 +509,11 @@ impl Bridge {
                 conversation.hear(frame, &mut self.outgoing).map_err(nonsense)?;
             }
             Some(Doing::Passage(passage)) => passage.hear(frame, &mut self.outgoing).map_err(nonsense)?,
+            Some(Doing::Dialling(_)) => {
+                if frame.kind == Kind::Finish && frame.lane == Lane::Messages {
+                    self.tasks.remove(&frame.work);
+                }
+            }
             Some(&mut Doing::Question(from)) => {
                 if frame.kind == Kind::Data {
                     let ToEntrance::Reply { packet } = postcard::from_bytes(frame.payload).map_err(io::Error::other)?;

@@ -12,6 +12,7 @@ mod bridge;
 #[path = "../../src/crash.rs"]
 #[allow(dead_code, reason = "two programs share this file and each uses its part")]
 mod crash;
+mod dial;
 mod exec;
 mod files;
 mod filter;

@@ -360,7 +360,7 @@ impl Init {
         self.signs.saw_again(connection.as_raw_fd());
         let answer = match message {
             // Only whoever froze us is heard, and has no other work meanwhile.
-            ToInit::Work(Work::Exec(_) | Work::Logs) if self.freeze.is_some() => return true,
+            ToInit::Work(Work::Exec(_) | Work::Logs | Work::Dial { .. }) if self.freeze.is_some() => return true,
             ToInit::Work(work) => {
                 self.give(&work, descriptors);
                 return true;

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::syscall::{self, Forked};
 use crate::wire::{self, Work};
-use crate::{exec, files, log, tree, weaken};
+use crate::{dial, exec, files, log, tree, weaken};
 
 /// A child without work.
 pub struct Worker {
@@ -63,6 +63,7 @@ fn stand_by(channel: OwnedFd) -> io::Result<()> {
         Work::Exec(request) => exec::supervise(request, channel, descriptors.collect(), signals),
         Work::File(operation) => files::work(operation, channel, descriptors.next()),
         Work::Logs => log::send_all(&channel)?,
+        Work::Dial { port } => dial::work(port, channel),
     }
     Ok(())
 }

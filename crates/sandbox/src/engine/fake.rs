@@ -30,6 +30,7 @@ mod archive;
 mod difference;
 mod files;
 mod network;
+mod ports;
 mod powers;
 mod process;
 mod program;
@@ -195,7 +196,12 @@ impl Drop for FakeEngine {
 impl FakeEngine {
     /// All that it can do besides.
     pub fn powers(self: &Arc<Self>) -> Powers {
-        Powers { snapshots: Some(self.clone()), checkpoints: Some(self.clone()), trees: Some(self.clone()) }
+        Powers {
+            snapshots: Some(self.clone()),
+            checkpoints: Some(self.clone()),
+            trees: Some(self.clone()),
+            connections: Some(self.clone()),
+        }
     }
 
     fn reach(&self, id: &SandboxId) -> Reach {
@@ -257,6 +263,7 @@ impl FakeEngine {
             last_ended: Mutex::default(),
             logs: Mutex::default(),
             tried: Mutex::default(),
+            listeners: Mutex::default(),
         });
         {
             let mut sandboxes = self.shared.sandboxes.lock().unwrap();

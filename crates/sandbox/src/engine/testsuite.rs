@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Engine;
+use crate::port::Connections;
 use crate::tree::{Checkpoints, KeptTrees, Powers, Snapshots};
 
 pub use network::Outside;
@@ -21,6 +22,7 @@ mod kernel;
 mod life;
 mod links;
 mod network;
+mod ports;
 mod remembered;
 mod roots;
 mod saves;
@@ -57,6 +59,7 @@ pub enum Needs {
     /// Powers of the engine: see [`Case::lacks`] and [`Case::run_with_powers`].
     Snapshots,
     Checkpoints,
+    Connections,
     /// Snapshots and kept trees.
     Trees,
     TreesAndCheckpoints,
@@ -104,7 +107,7 @@ impl Case {
 
     /// Which power the case needs and the engine does not have.
     pub fn lacks(&self, powers: &Powers) -> Option<&'static str> {
-        let Powers { snapshots, checkpoints, trees } = powers;
+        let Powers { snapshots, checkpoints, trees, connections } = powers;
         let needed: &[(bool, &'static str)] = match self.needs {
             Needs::Nothing
             | Needs::Kernel
@@ -114,6 +117,7 @@ impl Case {
             | Needs::RootOfProcesses => &[],
             Needs::Snapshots => &[(snapshots.is_some(), "the engine cannot save and branch sandboxes")],
             Needs::Checkpoints => &[(checkpoints.is_some(), "the engine has no checkpoints")],
+            Needs::Connections => &[(connections.is_some(), "the engine cannot connect to ports")],
             Needs::Trees => &[
                 (snapshots.is_some(), "the engine cannot save and branch sandboxes"),
                 (trees.is_some(), "the engine keeps no trees"),
@@ -144,6 +148,7 @@ pub fn cases() -> Vec<Case> {
         kernel::cases(),
         terminals::cases(),
         network::cases(),
+        ports::cases(),
         saves::cases(),
         forks::cases(),
         checkpoints::cases(),
@@ -171,6 +176,10 @@ impl Able {
 
     fn checkpoints(&self) -> &dyn Checkpoints {
         self.powers.checkpoints.as_deref().expect("the case needs checkpoints")
+    }
+
+    fn connections(&self) -> &dyn Connections {
+        self.powers.connections.as_deref().expect("the case needs connections")
     }
 
     fn trees(&self) -> &dyn KeptTrees {

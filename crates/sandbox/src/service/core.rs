@@ -18,6 +18,7 @@ use super::languages::Language;
 use super::ledger::{Ledger, Reading, Record, RecordState};
 use super::lifecycle::{Refusal, State};
 use super::packages::Installations;
+use super::ports::Tally;
 use super::quota::{Bounds, Quotas};
 use super::registry::{Found, Registry};
 use super::slots::Slots;
@@ -44,6 +45,8 @@ pub(super) struct Core {
     pub kept: Kept,
     pub packages: Installations,
     pub contexts: Contexts,
+    /// Connections to what programs listen on.
+    pub tally: Tally,
     /// Wakes the reaper before its time.
     pub poke: Arc<Notify>,
     /// When the reaper wakes by itself.
@@ -70,6 +73,7 @@ impl Core {
             kept: Kept::new(settings.jobs),
             packages: Installations::new(&settings.state_dir, settings.packages.as_ref()),
             contexts: Contexts::new(settings.contexts),
+            tally: Tally::default(),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
             suitable: Facts::default(),

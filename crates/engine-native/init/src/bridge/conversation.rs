@@ -78,7 +78,7 @@ impl Conversation {
                 conversation.awaited = Awaited::File(begin.part);
                 conversation.output = Some(Source::new(Origin::Later));
             }
-            Work::Exec(_) | Work::File(_) | Work::Logs => {
+            Work::Exec(_) | Work::File(_) | Work::Logs | Work::Dial { .. } => {
                 let is_file = matches!(work, Work::File(_));
                 if begin.has(Lane::Input) {
                     let (read, write) = pipe(is_file)?;

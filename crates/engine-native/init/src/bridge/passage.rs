@@ -1,4 +1,5 @@
-//! A connection that somebody inside made to somewhere, on its way to the server, which decides about it and dials.
+//! A connection of a program: one that it made to somewhere, on its way to the server, which decides about it and dials; or
+//! one that the server has made to what the program listens on.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

@@ -19,7 +19,7 @@ use crate::exec::{
 use crate::spec::Role;
 
 /// As much as a pipe of Linux holds.
-const PIPE_BYTES: usize = 64 * 1024;
+pub(super) const PIPE_BYTES: usize = 64 * 1024;
 
 pub(super) fn start(sandbox: Arc<FakeSandbox>, request: &ExecRequest) -> Result<Process> {
     if request.terminal.is_some() {

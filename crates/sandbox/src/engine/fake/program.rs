@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::sync::Mutex;
 
+use super::ports;
 use super::sandbox::FakeSandbox;
 use super::shell::{self, Join, Piece, Redirection, Step, Word};
 use super::tree::{LastLink, Node};
@@ -16,9 +17,9 @@ use crate::error::{Error, Result};
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
-const PROGRAMS: [&str; 22] = [
-    "bash", "cat", "cc", "connect", "echo", "env", "false", "head", "id", "ln", "mkdir", "mkfifo", "printenv",
-    "printf", "pwd", "rm", "sh", "sleep", "test", "touch", "true", "yes",
+const PROGRAMS: [&str; 23] = [
+    "bash", "cat", "cc", "connect", "echo", "env", "false", "head", "id", "listen", "ln", "mkdir", "mkfifo",
+    "printenv", "printf", "pwd", "rm", "sh", "sleep", "test", "touch", "true", "yes",
 ];
 
 type Stream = Arc<Mutex<DuplexStream>>;
@@ -186,6 +187,14 @@ async fn built_in(name: &'static str, context: Context) -> std::result::Result<i
                 Ok(()) => context.write(0, b"connected\n").await?,
                 Err(reason) => return Ok(context.complain(reason).await),
             }
+        }
+        ("listen", [_family, port]) => {
+            let port = port.parse().map_err(|_| 2)?;
+            let Some(listening) = ports::listen(Arc::clone(&context.sandbox), port) else {
+                return Ok(context.complain("address already in use").await);
+            };
+            context.write(0, b"listening\n").await?;
+            return Ok(listening.await);
         }
         ("cat", []) => copy_input(&context).await?,
         ("cat", paths) => {

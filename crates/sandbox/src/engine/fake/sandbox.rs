@@ -1,9 +1,11 @@
 //! One sandbox of the fake, and the way to it.
 
+use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::watch;
+use tokio::io::DuplexStream;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::Shared;
@@ -33,6 +35,8 @@ pub(super) struct FakeSandbox {
     pub last_ended: Mutex<Option<Instant>>,
     pub logs: Mutex<Vec<ExecLog>>,
     pub tried: Mutex<Tried>,
+    /// Who listens on which port.
+    pub listeners: Mutex<HashMap<u16, mpsc::UnboundedSender<DuplexStream>>>,
 }
 
 impl FakeSandbox {
