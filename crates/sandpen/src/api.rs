@@ -150,6 +150,7 @@ impl Desk {
             images: images.clone(),
             exporter: None,
             links: None,
+            previews: None,
             progress: Arc::new(Silent),
             cancelled: CancellationToken::new(),
         }

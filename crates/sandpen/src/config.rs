@@ -327,6 +327,8 @@ impl Config {
             | Key::TlsCert
             | Key::TlsKey
             | Key::MetricsListen
+            | Key::PreviewListen
+            | Key::PreviewUrl
             | Key::MaxBody
             | Key::MaxUpload
             | Key::NoLegacySse
@@ -422,6 +424,8 @@ impl Config {
             Key::TlsCert => self.http.tls_cert = Some(absolute(value)?),
             Key::TlsKey => self.http.tls_key = Some(absolute(value)?),
             Key::MetricsListen => self.http.metrics_listen = Some(http::loopback(value)?),
+            Key::PreviewListen => self.http.preview_listen = Some(http::address(value)?),
+            Key::PreviewUrl => self.http.preview_url = Some(value.parse()?),
             Key::AllowedHosts => self.http.allowed_hosts.push(value.parse()?),
             Key::AllowedOrigins => self.http.allowed_origins.push(value.parse()?),
             Key::MaxBody => self.http.max_body = http::body_size(value)?,

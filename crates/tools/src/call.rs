@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use async_trait::async_trait;
-use sandbox::{FileKind, Files, GuestPath, ImageName, Limits, Owner, Result, SandboxId, SandboxService};
+use sandbox::{FileKind, Files, GuestPath, GuestPort, ImageName, Limits, Owner, Result, SandboxId, SandboxService};
 use tokio_util::sync::CancellationToken;
 
 use crate::export::Exporter;
@@ -22,6 +23,8 @@ pub struct Call {
     pub exporter: Option<Arc<dyn Exporter>>,
     /// Where files have addresses besides those of resources.
     pub links: Option<Arc<dyn Links>>,
+    /// Where programs can be seen that serve something.
+    pub previews: Option<Arc<dyn Previews>>,
     pub progress: Arc<dyn Progress>,
     /// The caller no longer wants an answer: what the call started is to be ended.
     pub cancelled: CancellationToken,
@@ -84,6 +87,31 @@ pub trait ImageSource: Send + Sync {
 pub trait Links: Send + Sync {
     /// `None` when none can be made, which is no reason to tell nothing of the file.
     fn link(&self, owner: &Owner, sandbox: &SandboxId, path: &GuestPath) -> Option<String>;
+}
+
+/// Gives what programs listen on an address outside, for whoever has it.
+#[async_trait]
+pub trait Previews: Send + Sync {
+    /// One that there is gets another time; it is over when that is, with its sandbox, and with the server.
+    async fn open(
+        &self,
+        owner: &Owner,
+        sandbox: &SandboxId,
+        port: GuestPort,
+        lifetime: Option<Duration>,
+    ) -> Result<Preview>;
+
+    /// At once, for those too who are looking at it. Whether there was one.
+    fn close(&self, owner: &Owner, sandbox: &SandboxId, port: GuestPort) -> bool;
+}
+
+/// Where a program can be seen, and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preview {
+    pub url: String,
+    pub expires_at: SystemTime,
+    /// Whether the program listens already.
+    pub is_listening: bool,
 }
 
 /// What a copy came to.

@@ -17,8 +17,9 @@ mod delete_image;
 mod describe_environment;
 mod diff_sandbox;
 pub(crate) mod export_dockerfile;
+mod expose_port;
 mod fork_sandbox;
-mod get_job;
+pub(crate) mod get_job;
 mod list_files;
 mod list_sandboxes;
 mod manage_contexts;
@@ -112,6 +113,7 @@ fn all(policy: &Policy) -> Vec<Tool> {
     tools.extend([
         get_job::tool(),
         stop_job::tool(),
+        expose_port::tool(),
         save_sandbox::tool(),
         delete_image::tool(),
         fork_sandbox::tool(),

@@ -28,7 +28,7 @@ mod text;
 mod uri;
 mod words;
 
-pub use call::{Call, Copied, HostEntry, HostFiles, ImageSource, Links, Progress, Silent};
+pub use call::{Call, Copied, HostEntry, HostFiles, ImageSource, Links, Preview, Previews, Progress, Silent};
 pub use catalog::Catalog;
 pub use content::{Body, Content, Embedded, Output, ResourceLink};
 pub use error::tell;

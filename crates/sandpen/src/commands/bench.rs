@@ -15,12 +15,14 @@ use self::sample::Sample;
 use crate::cli::examples;
 use crate::config::{Config, EngineChoice};
 use crate::exit::Exit;
+use crate::wiring::Outlet;
 use crate::{output, suggest, wiring};
 
 mod bundle;
 mod daemon;
 mod load;
 mod network;
+mod preview;
 mod program;
 mod report;
 mod row;
@@ -95,8 +97,10 @@ struct Wanted(Vec<String>);
 
 impl Wanted {
     fn new(names: &[String]) -> Result<Self> {
-        let known =
-            || Row::ALL.iter().map(|row| row.name()).chain(scale::NAMES).chain(network::NAMES).chain(trees::NAMES);
+        let known = || {
+            let others = scale::NAMES.into_iter().chain(network::NAMES).chain(preview::NAMES).chain(trees::NAMES);
+            Row::ALL.iter().map(|row| row.name()).chain(others)
+        };
         for name in names {
             if known().all(|known| known != name) {
                 let hint = match suggest::nearest(name, known()) {
@@ -143,6 +147,9 @@ async fn measure(
     report.scale = scale::measure(&service, arguments.alive, |name| wanted.has(name)).await?;
     let (figures, skipped) = network::measure(&service, source, |name| wanted.has(name)).await?;
     report.network = figures;
+    report.skipped.extend(skipped);
+    let (figures, skipped) = preview::measure(&service, &Outlet::new(config)?, |name| wanted.has(name)).await?;
+    report.preview = figures;
     report.skipped.extend(skipped);
     let (trees, skipped) = trees::measure(&service, config, arguments.runs, |name| wanted.has(name)).await?;
     report.trees = trees;

@@ -13,12 +13,14 @@ use crate::commands::{install, serve};
 use crate::config::flags::ServingFlags;
 use crate::config::{Config, Key, Written};
 use crate::exit::Exit;
+use crate::http::drain::Drain;
 use crate::install::client::Client;
 use crate::mcp::adapter::Callers;
-use crate::mcp::setup::Server;
+use crate::mcp::setup::{Server, Shows};
 use crate::mcp::sse::Inbox;
 use crate::mcp::stdio::{self, Ending, Stdio};
 use crate::metrics::Metrics;
+use crate::previews::Place;
 use crate::trace::Traces;
 use crate::wiring::Outlet;
 use crate::{log, outcome, output, wiring};
@@ -146,7 +148,8 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         let traces = Traces::start(prepared);
         let outlet = Outlet::new(&config)?;
         let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref(), &Metrics::default())?;
-        let (server, adapter) = Server::start(&config, &outlet, Callers::Local, audit.recorder(), None).await?;
+        let shows = Shows { place: Place::Here, drain: Drain::default() };
+        let (server, adapter) = Server::start(&config, &outlet, Callers::Local, audit.recorder(), None, shows).await?;
         let served = stdio::serve(adapter, stdio).await;
         match served {
             // The launcher sees our end and clears everything away.

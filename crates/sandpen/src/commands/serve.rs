@@ -36,11 +36,13 @@ use crate::mcp;
 use crate::mcp::adapter::{Adapter, Callers};
 use crate::mcp::http::Alias;
 use crate::mcp::rights::Rights;
-use crate::mcp::setup::Server;
+use crate::mcp::setup::{Server, Shows};
 use crate::mcp::sse::Inbox;
 use crate::mcp::stdio::Ending;
 use crate::metrics::{self, Metrics};
 use crate::output::{self, Audience};
+use crate::previews::Place;
+use crate::previews::base::Base;
 use crate::profiles::code_runner::{self, Store};
 use crate::service_manager::{self, Condition};
 use crate::signals::Signals;
@@ -85,6 +87,9 @@ impl Arguments {
     }
 }
 
+/// Beside the usual port of the server.
+const PREVIEW_PORT: u16 = 8229;
+
 #[derive(Serialize)]
 struct Listening {
     url: String,
@@ -124,9 +129,10 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let Setup { authentication, routes: for_strangers } =
             setup::set_up(&config, keyring, address, audit.recorder())?;
         let links = artifact_links(&config, address)?;
-        let (mut server, adapter) =
-            Server::start(&config, &outlet, Callers::OfRequest, audit.recorder(), links).await?;
         let drain = Drain::default();
+        let shows = Shows { place: preview_place(&config, address, tls.clone()), drain: drain.clone() };
+        let (mut server, adapter) =
+            Server::start(&config, &outlet, Callers::OfRequest, audit.recorder(), links, shows).await?;
         let bodies = Bodies::new(config.http.max_body);
         let turnstile = Turnstile::new(&config);
         let recorder = audit.recorder();
@@ -318,6 +324,20 @@ fn artifact_links(config: &Config, address: SocketAddr) -> Result<Option<Arc<dyn
     let key = KeyFile::of_state_directory(config.state_dir()?);
     let links = ArtifactLinks::new(key, config.oauth.public_url.as_ref(), config.http.scheme(), address);
     Ok(links.map(|links| Arc::new(links) as _))
+}
+
+/// Where previews are. On this machine they need no settings; whoever uses the server from elsewhere does not reach that.
+fn preview_place(config: &Config, address: SocketAddr, tls: Option<Arc<Tls>>) -> Place {
+    let (listen, base) = (config.http.preview_listen, config.http.preview_url.clone());
+    let tls = tls.filter(|_| base.as_ref().is_some_and(Base::is_encrypted));
+    match (listen, base) {
+        (None, None) if !address.ip().is_loopback() || config.oauth.public_url.is_some() => Place::Nowhere,
+        (None, None) => Place::Here,
+        (listen, base) => {
+            let listen = listen.unwrap_or(SocketAddr::new(address.ip(), PREVIEW_PORT));
+            Place::At { listen, base, tls }
+        }
+    }
 }
 
 /// The files of sandboxes, as far as tools are offered that do the same.

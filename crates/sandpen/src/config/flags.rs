@@ -376,6 +376,14 @@ pub struct HttpFlags {
     #[arg(long, value_name = "ADDRESS")]
     metrics_listen: Option<String>,
 
+    /// Serve previews of ports at this address [default: a free port of this machine, when the first is opened; 8229 with --preview-url]
+    #[arg(long, value_name = "ADDRESS")]
+    preview_listen: Option<String>,
+
+    /// How others reach previews, each by a name of its own before this one: https://preview.example.com
+    #[arg(long, value_name = "URL")]
+    preview_url: Option<String>,
+
     /// Answer to these host names too, for a proxy in front
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     allowed_hosts: Vec<String>,
@@ -410,6 +418,8 @@ impl HttpFlags {
         push(written, Key::TlsCert, &self.tls_cert);
         push(written, Key::TlsKey, &self.tls_key);
         push(written, Key::MetricsListen, &self.metrics_listen);
+        push(written, Key::PreviewListen, &self.preview_listen);
+        push(written, Key::PreviewUrl, &self.preview_url);
         push(written, Key::AllowedHosts, &self.allowed_hosts);
         push(written, Key::AllowedOrigins, &self.allowed_origins);
         push(written, Key::OwnerRequests, &self.owner_requests);

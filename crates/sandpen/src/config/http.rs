@@ -7,6 +7,7 @@ use sandbox::{ByteSize, Error, Result};
 
 use crate::http::access::{AllowedHost, AllowedOrigin};
 use crate::http::tls::TlsFiles;
+use crate::previews::base::Base;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpConfig {
@@ -26,6 +27,9 @@ pub struct HttpConfig {
     pub tls_key: Option<PathBuf>,
     /// Where numbers are shown to everybody on this machine.
     pub metrics_listen: Option<SocketAddr>,
+    /// Where previews of what programs serve are, and by which names others reach them.
+    pub preview_listen: Option<SocketAddr>,
+    pub preview_url: Option<Base>,
 }
 
 impl HttpConfig {
@@ -63,6 +67,8 @@ impl Default for HttpConfig {
             tls_cert: None,
             tls_key: None,
             metrics_listen: None,
+            preview_listen: None,
+            preview_url: None,
         }
     }
 }

@@ -106,6 +106,8 @@ keys! {
     TlsCert, "tls_cert", One;
     TlsKey, "tls_key", One;
     MetricsListen, "metrics_listen", One;
+    PreviewListen, "preview_listen", One;
+    PreviewUrl, "preview_url", One;
     AllowedHosts, "allowed_hosts", List;
     AllowedOrigins, "allowed_origins", List;
     MaxBody, "max_body", One;

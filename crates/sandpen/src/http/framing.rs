@@ -6,6 +6,8 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -18,6 +20,22 @@ const MOST: usize = 128 << 10;
 pub struct Clear<S> {
     stream: S,
     place: Place,
+    switch: Switch,
+}
+
+/// Among the extensions of each request of a connection, for whoever agrees with the client to go on in another protocol.
+#[derive(Clone, Debug, Default)]
+pub struct Switch(Arc<AtomicBool>);
+
+impl Switch {
+    /// To be said before the answer that agrees. What the client has sent before it knew was looked at as if it were requests.
+    pub fn leave_http(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    fn has_left(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
 }
 
 /// What the next byte belongs to.
@@ -131,8 +149,8 @@ fn piece(line: &[u8]) -> Result<Place, Unclear> {
 }
 
 impl<S> Clear<S> {
-    pub fn new(stream: S) -> Self {
-        Self { stream, place: Place::Head(Vec::new()) }
+    pub fn new(stream: S, switch: Switch) -> Self {
+        Self { stream, place: Place::Head(Vec::new()), switch }
     }
 }
 
@@ -141,6 +159,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Clear<S> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+        if this.switch.has_left() {
+            return Poll::Ready(Ok(()));
+        }
         let taken = this.place.take(&buffer.filled()[before..]);
         Poll::Ready(taken.map_err(|Unclear(why)| io::Error::new(io::ErrorKind::InvalidData, why)))
     }

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::drain::Drain;
-use super::framing::Clear;
+use super::framing::{Clear, Switch};
 use super::patience::Patient;
 use super::tls::Tls;
 
@@ -88,8 +88,11 @@ async fn connection<S>(stream: S, peer: Peer, routes: Router, drain: &Drain)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let switch = Switch::default();
+    let clear = Clear::new(Patient::new(stream, STALLED), switch.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(switch.clone());
         TowerToHyperService::new(routes.clone()).call(request)
     });
     let connection = http1::Builder::new()
@@ -98,7 +101,8 @@ where
         .max_headers(HEADERS)
         .max_header_size(HEAD_BYTES)
         .max_buf_size(2 * HEAD_BYTES)
-        .serve_connection(TokioIo::new(Clear::new(Patient::new(stream, STALLED))), service);
+        .serve_connection(TokioIo::new(clear), service)
+        .with_upgrades();
     tokio::pin!(connection);
     let ended: Result<(), hyper::Error> = tokio::select! {
         ended = &mut connection => ended,

@@ -19,8 +19,8 @@ use sandbox::{Error, Owner, SandboxService};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 use tools::{
-    Call, Catalog, Exporter, HostFiles, Identity, ImageSource, Links, Offers, Policy, Profile, Silent, Toolset,
-    instructions, prompts, resources,
+    Call, Catalog, Exporter, HostFiles, Identity, ImageSource, Links, Offers, Policy, Previews, Profile, Silent,
+    Toolset, instructions, prompts, resources,
 };
 use tracing::{Instrument, Span};
 
@@ -64,6 +64,7 @@ pub struct Parts {
     pub images: Option<Arc<dyn ImageSource>>,
     pub exporter: Option<Arc<dyn Exporter>>,
     pub links: Option<Arc<dyn Links>>,
+    pub previews: Option<Arc<dyn Previews>>,
     pub callers: Callers,
     pub recorder: Recorder,
 }
@@ -140,7 +141,7 @@ impl Adapter {
 
     fn call(&self, context: &RequestContext<RoleServer>, needed: Scope) -> Result<Call, ErrorData> {
         let parts = self.parts();
-        let Parts { service, policy, host_files, images, exporter, links, .. } = &*parts;
+        let Parts { service, policy, host_files, images, exporter, links, previews, .. } = &*parts;
         Ok(Call {
             service: service.clone(),
             owner: self.owner(context, needed)?,
@@ -149,6 +150,7 @@ impl Adapter {
             images: images.clone(),
             exporter: exporter.clone(),
             links: links.clone(),
+            previews: previews.clone(),
             progress: Arc::new(Silent),
             cancelled: context.ct.clone(),
         })

@@ -12,6 +12,8 @@ use crate::api::{self, Desk, Offered};
 use crate::audit::Recorder;
 use crate::config::{CodeRunnerConfig, Config, EngineChoice};
 use crate::http::body::Bodies;
+use crate::http::drain::Drain;
+use crate::previews::{Place, Previews};
 use crate::transfer::roots::Roots;
 use crate::wiring::{self, Outlet, Served};
 use crate::{embedded, packages, profiles};
@@ -25,8 +27,16 @@ pub struct Server {
     callers: Callers,
     recorder: Recorder,
     links: Option<Arc<dyn Links>>,
+    previews: Arc<Previews>,
     voices: Vec<Spoken>,
     desk: Option<(Desk, SignIn, Bodies)>,
+}
+
+/// Where previews are, and when they end with the server.
+#[derive(Clone, Debug)]
+pub struct Shows {
+    pub place: Place,
+    pub drain: Drain,
 }
 
 impl Server {
@@ -38,11 +48,16 @@ impl Server {
         callers: Callers,
         recorder: Recorder,
         links: Option<Arc<dyn Links>>,
+        previews: Shows,
     ) -> Result<(Self, Adapter)> {
         let voice = Voice::new(config, outlet)?;
         let Served { service, images, places } = wiring::server_service(config, outlet).await?;
         let (outlet, voices) = (outlet.clone(), Vec::new());
-        let mut server = Self { outlet, service, images, places, callers, recorder, links, voices, desk: None };
+        let Shows { place, drain } = previews;
+        let previews = Arc::new(Previews::new(service.clone(), outlet.gateway.clone(), place, drain));
+        previews.prepare().await?;
+        let mut server =
+            Self { outlet, service, images, places, callers, recorder, links, previews, voices, desk: None };
         let adapter = server.add(config, voice)?;
         Ok((server, adapter))
     }
@@ -101,6 +116,7 @@ impl Server {
             images: self.images.clone(),
             exporter,
             links: self.links.clone(),
+            previews: Some(self.previews.clone()),
             callers: self.callers,
             recorder: self.recorder.clone(),
         })

@@ -70,6 +70,7 @@ impl World {
             images: None,
             exporter: None,
             links: None,
+            previews: None,
             progress: Arc::new(Silent),
             cancelled: tokio_util::sync::CancellationToken::new(),
         }

@@ -4,6 +4,7 @@ use sandbox::{ByteSize, Error};
 use serde::{Serialize, Serializer};
 
 use super::network::Figures;
+use super::preview;
 use super::row::{Row, Work};
 use super::sample::Sample;
 use super::scale::Scale;
@@ -22,6 +23,7 @@ pub struct Report {
     pub skipped: Vec<Skipped>,
     pub scale: Scale,
     pub network: Figures,
+    pub preview: preview::Figures,
     pub trees: Trees,
 }
 
@@ -59,6 +61,7 @@ impl Report {
             skipped: Vec::new(),
             scale: Scale::default(),
             network: Figures::default(),
+            preview: preview::Figures::default(),
             trees: Trees::default(),
         }
     }
@@ -133,10 +136,11 @@ impl Report {
         )
     }
 
-    fn sections(&self) -> [(&'static str, Lines); 3] {
+    fn sections(&self) -> [(&'static str, Lines); 4] {
         [
             ("Many sandboxes", self.scale_lines()),
             ("Out of a sandbox", self.network_lines()),
+            ("Into a sandbox", self.preview_lines()),
             ("Whole trees", self.tree_lines()),
         ]
     }
@@ -184,6 +188,13 @@ impl Report {
             lines.push((format!("{count} connections at once, each answered"), format!("{took:.0} ms, {bytes} each")));
         }
         lines
+    }
+
+    fn preview_lines(&self) -> Lines {
+        let preview::Figures { preview_bytes_per_second, preview_times_loopback } = &self.preview;
+        let (Some(rate), Some(ratio)) = (preview_bytes_per_second, preview_times_loopback) else { return Vec::new() };
+        let flow = format!("{:.2} GiB a second, {ratio:.2} × loopback", rate / f64::from(1 << 30));
+        vec![("a download of 1 GiB through a preview".to_owned(), flow)]
     }
 
     fn tree_lines(&self) -> Lines {
