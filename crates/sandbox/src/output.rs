@@ -32,15 +32,18 @@ pub struct CappedOutput {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
+    /// Ends of lines among them.
+    line_ends: u64,
 }
 
 impl CappedOutput {
     pub fn new(caps: OutputCaps) -> Self {
-        Self { caps, head: Vec::new(), tail: VecDeque::new(), total: 0 }
+        Self { caps, head: Vec::new(), tail: VecDeque::new(), total: 0, line_ends: 0 }
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
+        self.line_ends += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
         let room = self.caps.head - self.head.len();
         let (to_head, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(to_head);
@@ -97,6 +100,19 @@ impl CappedOutput {
         (start.saturating_sub(offset), bytes)
     }
 
+    /// The lines that are kept, each with its number, counted from 1 over all that the program wrote. Where bytes are missing,
+    /// the lines on both sides of the gap are kept in part. The last line may go on.
+    pub fn lines(&self) -> Vec<(u64, Vec<u8>)> {
+        if !self.is_truncated() {
+            return numbered(1, &self.bytes());
+        }
+        let tail = self.tail();
+        let ends = tail.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let mut lines = numbered(1, &self.head);
+        lines.extend(numbered(self.line_ends - ends + 1, &tail));
+        lines
+    }
+
     /// Give back memory that was reserved for output that never came.
     pub fn shrink(&mut self) {
         self.head.shrink_to_fit();
@@ -114,6 +130,14 @@ impl CappedOutput {
             self.dropped(),
             String::from_utf8_lossy(&self.tail())
         )
+    }
+}
+
+fn numbered(first: u64, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
+    let bytes = bytes.strip_suffix(b"\n").map_or((bytes, bytes.is_empty()), |bytes| (bytes, false));
+    match bytes {
+        (_, true) => Vec::new(),
+        (bytes, false) => (first..).zip(bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec)).collect(),
     }
 }
 
@@ -220,5 +244,25 @@ mod tests {
     fn caps_of_zero_keep_nothing() {
         let output = capped(0, 0, &[b"abc"]);
         assert_eq!((output.bytes().len(), output.dropped()), (0, 3));
+    }
+
+    #[test]
+    fn lines_have_the_numbers_that_they_had() {
+        let numbers = |output: &CappedOutput| -> Vec<(u64, String)> {
+            output.lines().into_iter().map(|(number, line)| (number, String::from_utf8(line).unwrap())).collect()
+        };
+        let mut output = CappedOutput::new(OutputCaps { head: 8, tail: 8 });
+        assert_eq!(numbers(&output), []);
+        output.push(b"a\n\nb");
+        assert_eq!(numbers(&output), [(1, "a".to_owned()), (2, String::new()), (3, "b".to_owned())]);
+        output.push(b"\n");
+        assert_eq!(numbers(&output).len(), 3, "an end of a line begins no other");
+        for number in 4..=100 {
+            output.push(format!("{number}\n").as_bytes());
+        }
+        let kept = numbers(&output);
+        assert_eq!(kept.first(), Some(&(1, "a".to_owned())));
+        assert_eq!(kept.last(), Some(&(100, "100".to_owned())));
+        assert!(kept.contains(&(99, "99".to_owned())), "{kept:?}");
     }
 }

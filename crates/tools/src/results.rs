@@ -12,6 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::call::Call;
+use crate::catalog::get_job::page::Page;
 use crate::content::{Content, ResourceLink};
 use crate::displays::{self, ContextObject, DisplayObject, Printed};
 use crate::network::{self, Asking, NetworkObject};
@@ -82,6 +83,9 @@ pub struct RunObject {
     /// The files as they were before the run, for diff_sandbox and restore_sandbox; present when it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<u32>,
+    /// Present when get_job was asked for a part of the output, in place of stdout and stderr.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub page: Option<Page>,
     /// Walls that the operator allowed to be missing, and that were missing around this run.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(default)]
@@ -246,6 +250,7 @@ fn object(job: &Job, status: Status) -> RunObject {
         network: None,
         job_id: None,
         checkpoint: None,
+        page: None,
         missing_layers: Vec::new(),
     }
 }

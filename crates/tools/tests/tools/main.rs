@@ -9,6 +9,7 @@ mod generated;
 mod images;
 mod network;
 mod owners;
+mod pages;
 mod philschmid;
 mod profiles;
 mod reading;
