@@ -530,5 +530,5 @@ impl std::fmt::Debug for SandboxService {
 /// Whether bytes on disk would be taken for a record of this sandbox. For fuzzing: it must not panic, whatever they are.
 #[cfg(feature = "testing")]
 pub fn reads_as_record(bytes: &[u8], id: &SandboxId) -> bool {
-    ledger::reads_as_record(bytes, id)
+    ledger::reads_as_record(bytes, &Owner::local(), id)
 }

@@ -202,11 +202,14 @@ fn a_sandbox_whose_record_cannot_be_read_is_reached_by_its_id() {
     let id = world.run(&["create", "--name", "lab"]).succeeds();
     let id = id.trim();
     world.run(&["exec", id, "--", "sh", "-c", "echo kept > note"]).expect(0, "");
+    let ledger = world.state_dir().join("ledger");
+    let is_record = |name: &String| name.starts_with(&format!("{id}.")) && name.ends_with(".json");
+    let record = ledger.join(names(&ledger).into_iter().find(is_record).unwrap());
     for _ in 0..2 {
-        std::fs::write(world.state_dir().join(format!("ledger/{id}.json")), "{").unwrap();
+        std::fs::write(&record, "{").unwrap();
         world.run(&["exec", id, "--", "cat", "note"]).expect(0, "kept\n");
     }
-    std::fs::write(world.state_dir().join(format!("ledger/{id}.json")), "{").unwrap();
+    std::fs::write(&record, "{").unwrap();
     world.run(&["stop", id]).expect(0, &format!("{id}\n"));
     assert_eq!(world.run(&["stop", id]).code, Some(1));
 }

@@ -27,7 +27,7 @@ impl Core {
         admission: &RecordLock,
     ) -> Result<Elsewhere> {
         let mut elsewhere = Elsewhere::default();
-        for record in records.iter().filter(|record| record.spec.owner == *owner) {
+        for record in records {
             if !self.registry.contains(&record.id) {
                 elsewhere.holdings = elsewhere.holdings.and(&Holdings::of(&record.spec));
             }
@@ -54,7 +54,7 @@ impl Core {
         let bytes = used.unwrap_or(self.registry.spec(owner, id)?.0.limits.disk.bytes());
         let admission = self.ledger.lock_admission().await?;
         self.lose_ended_elsewhere();
-        let elsewhere = self.elsewhere(owner, &self.ledger.scan()?, &admission).await?;
+        let elsewhere = self.elsewhere(owner, &self.ledger.scan(owner)?, &admission).await?;
         self.quotas.of(owner).admit_checkpoint(&self.registry.held(owner), &elsewhere, ByteSize::new(bytes))
     }
 
@@ -82,7 +82,7 @@ impl Core {
         let bytes = used.unwrap_or(self.registry.spec(owner, id)?.0.limits.disk.bytes());
         let admission = self.ledger.lock_admission().await?;
         self.lose_ended_elsewhere();
-        let mut elsewhere = self.elsewhere(owner, &self.ledger.scan()?, &admission).await?;
+        let mut elsewhere = self.elsewhere(owner, &self.ledger.scan(owner)?, &admission).await?;
         if self.quotas.of(owner).disk.is_none() {
             self.count_saved(owner, &mut elsewhere, &admission).await?;
         }
@@ -103,7 +103,7 @@ impl Core {
         }
         let admission = self.ledger.lock_admission().await?;
         drop(room);
-        let elsewhere = self.elsewhere(owner, &self.ledger.scan()?, &admission).await?;
+        let elsewhere = self.elsewhere(owner, &self.ledger.scan(owner)?, &admission).await?;
         let held = self.registry.held(owner);
         let admitted = self.quotas.of(owner).admit_save(&held, &elsewhere, &saved.name, ByteSize::new(saved.bytes));
         if admitted.is_err() {

@@ -15,7 +15,7 @@ use super::expiry::Expiry;
 use super::facts::Facts;
 use super::job::{Jobs, Kept};
 use super::languages::Language;
-use super::ledger::{Ledger, Reading, Record, RecordState};
+use super::ledger::{Ledger, Reading, Record, RecordName, RecordState};
 use super::lifecycle::{Refusal, State};
 use super::packages::Installations;
 use super::ports::Tally;
@@ -113,15 +113,16 @@ impl Core {
         if let Some(found) = self.registry.find(owner, id) {
             let ended_elsewhere = found.persistence == Persistence::Persistent
                 && found.state == State::Live
-                && !self.ledger.has_record(id);
+                && !self.ledger.has_record(&RecordName::new(owner, id));
             if ended_elsewhere {
                 self.lose(id);
                 return Err(Refusal::Gone.into());
             }
             return Ok(found);
         }
-        // A foreign one in memory is not looked up on disk: both answers must take the same way.
-        if let Reading::Record(record) = self.ledger.read(id)?
+        // One that is somebody else's, in memory or not, is looked for on disk as its asker's, like an unknown one: both answers
+        // must take the same way.
+        if let Reading::Record(record) = self.ledger.read(&RecordName::new(owner, id))?
             && record.spec.owner == *owner
             && self.is_mine(&record)
         {
@@ -147,16 +148,15 @@ impl Core {
         {
             return Ok(id);
         }
-        let records = self.ledger.scan()?;
-        let named =
-            records.iter().find(|record| record.spec.owner == *owner && record.spec.name.as_ref() == Some(&name));
+        let records = self.ledger.scan(owner)?;
+        let named = records.iter().find(|record| record.spec.name.as_ref() == Some(&name));
         let id = named.map(|record| record.id.clone()).ok_or(Refusal::Gone)?;
         self.locate(owner, &id)?;
         Ok(id)
     }
 
     pub fn may_have_persistent(&self) -> Result<bool> {
-        Ok(!self.registry.live(Persistence::Persistent).is_empty() || !self.ledger.ids()?.is_empty())
+        Ok(!self.registry.live(Persistence::Persistent).is_empty() || !self.ledger.names()?.is_empty())
     }
 
     /// Records of other engines in the same state directory are none of our business.
@@ -196,10 +196,15 @@ impl Core {
     /// Names and quotas must not count what another process has ended.
     pub fn lose_ended_elsewhere(&self) {
         for id in self.registry.live(Persistence::Persistent) {
-            if !self.ledger.has_record(&id) {
+            if self.record_name(&id).is_some_and(|name| !self.ledger.has_record(&name)) {
                 self.lose(&id);
             }
         }
+    }
+
+    /// Of one that is known here.
+    pub fn record_name(&self, id: &SandboxId) -> Option<RecordName> {
+        self.registry.owner(id).map(|owner| RecordName::new(&owner, id))
     }
 
     /// The engine, or another process, has ended it.
@@ -217,8 +222,11 @@ impl Core {
         }
         match self.engine.usage(id).await {
             Err(gone) if gone.kind() == ErrorKind::NotFound => {
+                let name = self.record_name(id);
                 self.lose(id);
-                self.forget_record(id).await;
+                if let Some(name) = name {
+                    self.forget_record(&name).await;
+                }
                 Refusal::Gone.into()
             }
             Ok(_) | Err(_) => error,
@@ -226,13 +234,14 @@ impl Core {
     }
 
     /// Remove the record of a sandbox that the engine no longer has.
-    pub async fn forget_record(&self, id: &SandboxId) {
-        if matches!(self.ledger.read(id), Ok(Reading::Nothing)) {
+    pub async fn forget_record(&self, name: &RecordName) {
+        let id = &name.id;
+        if matches!(self.ledger.read(name), Ok(Reading::Nothing)) {
             return;
         }
         let Ok(Some(lock)) = self.ledger.try_lock(id) else { return };
         let gone = self.engine.usage(id).await.is_err_and(|error| error.kind() == ErrorKind::NotFound);
-        if gone && let Err(error) = self.ledger.remove(id, lock).await {
+        if gone && let Err(error) = self.ledger.remove(name, lock).await {
             tracing::warn!(%id, ?error, "the record of a sandbox that is gone stays");
         }
     }

@@ -142,8 +142,8 @@ impl Core {
         record: Option<(Record, RecordLock)>,
     ) -> Error {
         self.emit(owner, id, EventKind::CreateFailed { kind: error.kind() });
-        if let Some((_, lock)) = record
-            && let Err(error) = self.ledger.remove(id, lock).await
+        if let Some((record, lock)) = record
+            && let Err(error) = self.ledger.remove(&record.name(), lock).await
         {
             tracing::warn!(%id, ?error, "the record of a sandbox that was not made stays until the next sweep");
         }
@@ -213,10 +213,9 @@ impl Core {
 
         let admission = self.ledger.lock_admission().await?;
         self.lose_ended_elsewhere();
-        let records = self.ledger.scan()?;
+        let records = self.ledger.scan(&spec.owner)?;
         if let Some(name) = &spec.name {
-            let mut theirs = records.iter().filter(|record| record.spec.owner == spec.owner);
-            if theirs.any(|record| record.spec.name.as_ref() == Some(name)) {
+            if records.iter().any(|record| record.spec.name.as_ref() == Some(name)) {
                 return Err(name_taken(name));
             }
         }
@@ -229,7 +228,7 @@ impl Core {
         let record = self.record(id, spec.clone(), RecordState::Creating, now);
         let lock = self.ledger.lock(id).await?;
         if let Err(error) = self.ledger.write(&record, &lock).await {
-            let _ = self.ledger.remove(id, lock).await;
+            let _ = self.ledger.remove(&record.name(), lock).await;
             return Err(error);
         }
         Ok((reservation, Some((record, lock))))

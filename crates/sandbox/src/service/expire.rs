@@ -49,11 +49,12 @@ impl Core {
     /// Other processes may have used or renewed it.
     async fn expire_persistent(self: &Arc<Self>, id: &SandboxId) -> Result<()> {
         let Some(lock) = self.ledger.try_lock(id)? else { return Ok(()) };
-        let record = match self.ledger.read(id)? {
+        let Some(name) = self.record_name(id) else { return Ok(()) };
+        let record = match self.ledger.read(&name)? {
             Reading::Record(record) => record,
             Reading::Later => return Ok(()),
             Reading::Nothing => {
-                self.ledger.remove(id, lock).await?;
+                self.ledger.remove(&name, lock).await?;
                 self.lose(id);
                 return Ok(());
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::core::Core;
 use super::expiry::Expiry;
-use super::ledger::LeaseHold;
+use super::ledger::{LeaseHold, RecordName};
 use super::lifecycle::Refusal;
 use super::registry::Use;
 use crate::error::{Error, Result};
@@ -57,7 +57,7 @@ impl Hold {
         let now = core.clock.now();
         if !lease.is_linked() {
             // Somebody ended it while we waited, and our lock is on a file that we have just made.
-            let _ = core.ledger.remove(&self.id, lock).await;
+            let _ = core.ledger.remove(&RecordName::new(&self.owner, &self.id), lock).await;
             core.lose(&self.id);
             return Err(Refusal::Gone.into());
         }

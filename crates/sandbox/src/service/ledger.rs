@@ -11,7 +11,7 @@
 //!
 //! ```text
 //! ledger/admission.lock          held while names and quotas of persistent sandboxes are checked
-//! ledger/sb-….json               the record: replaced whole, never changed in place
+//! ledger/sb-….OWNER.json         the record: replaced whole, never changed in place; OWNER is a digest
 //! ledger/sb-….lock               exclusive: whoever makes, ends or extends this sandbox
 //! ledger/sb-….lease              shared: whoever uses it; exclusive: whoever ends it because nobody does
 //! ledger/sb-….history            what was done in it: added to by whoever does something
@@ -21,6 +21,11 @@
 //!
 //! Locks are those of files: the kernel drops them with their process, so a record in state `creating` or `stopping` whose lock is
 //! free was left by a process that died, and whoever finds it finishes the work.
+//!
+//! # Why an owner is in a name
+//!
+//! A record is asked for as (owner, id), and that is one look-up: somebody else's is a file that is not there, as an unknown one is.
+//! Were the owner only in the record, it would be read before it is denied, and how long that takes would tell that it exists.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, TryLockError};
@@ -30,17 +35,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::id::SandboxId;
+use crate::id::{Owner, SandboxId};
 use crate::system::{is_at, is_link, private_directory, private_file, sync_directory};
 
 mod history;
 mod lease;
 mod line;
+mod name;
 mod record;
 mod saving;
 
 pub(crate) use history::HistoryFile;
 pub(crate) use lease::{Lease, LeaseHold};
+pub(crate) use name::RecordName;
 pub(crate) use record::{Record, RecordState};
 pub(crate) use saving::{Saving, SavingRoom};
 
@@ -81,46 +88,50 @@ impl Ledger {
         self.directory.join(format!("{id}.{extension}"))
     }
 
-    pub fn has_record(&self, id: &SandboxId) -> bool {
-        self.path(id, "json").exists()
+    fn record_path(&self, name: &RecordName) -> PathBuf {
+        self.directory.join(name.file_name())
+    }
+
+    pub fn has_record(&self, name: &RecordName) -> bool {
+        self.record_path(name).exists()
     }
 
     /// Garbage is moved aside and reported: one bad file must not keep a server from starting.
-    pub fn read(&self, id: &SandboxId) -> Result<Reading> {
-        let path = self.path(id, "json");
+    pub fn read(&self, name: &RecordName) -> Result<Reading> {
+        let path = self.record_path(name);
         let file = match private_file().read(true).open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == IoErrorKind::NotFound => return Ok(Reading::Nothing),
             Err(error) if is_link(&error) => {
-                return self.put_aside(&path, id, "it is a link");
+                return self.put_aside(name, "it is a link");
             }
             Err(error) => return Err(unusable(error)),
         };
         if !file.metadata().map_err(unusable)?.is_file() {
-            return self.put_aside(&path, id, "it is not a regular file");
+            return self.put_aside(name, "it is not a regular file");
         }
         let mut bytes = Vec::new();
         file.take(MAX_RECORD_BYTES + 1).read_to_end(&mut bytes).map_err(unusable)?;
-        match record::decode(&bytes, id) {
+        match record::decode(&bytes, name) {
             Ok(Some(record)) => Ok(Reading::Record(Box::new(record))),
             Ok(None) => {
-                tracing::warn!(%id, "the record was written by a later version and is left alone");
+                tracing::warn!(id = %name.id, "the record was written by a later version and is left alone");
                 Ok(Reading::Later)
             }
-            Err(reason) => self.put_aside(&path, id, &reason),
+            Err(reason) => self.put_aside(name, &reason),
         }
     }
 
-    fn put_aside(&self, path: &Path, id: &SandboxId, reason: &str) -> Result<Reading> {
-        tracing::error!(%id, %reason, "the record cannot be read and is moved to quarantine");
-        self.quarantine(path, id)?;
+    fn put_aside(&self, name: &RecordName, reason: &str) -> Result<Reading> {
+        tracing::error!(id = %name.id, %reason, "the record cannot be read and is moved to quarantine");
+        self.quarantine(name)?;
         Ok(Reading::Nothing)
     }
 
-    fn quarantine(&self, path: &Path, id: &SandboxId) -> Result<()> {
+    fn quarantine(&self, name: &RecordName) -> Result<()> {
         let directory = self.directory.join("quarantine");
         private_directory().create(&directory).map_err(unusable)?;
-        match fs::rename(path, directory.join(format!("{id}.json"))) {
+        match fs::rename(self.record_path(name), directory.join(name.file_name())) {
             // Another process was quicker.
             Err(error) if error.kind() == IoErrorKind::NotFound => Ok(()),
             other => other.map_err(unusable),
@@ -128,33 +139,36 @@ impl Ledger {
     }
 
     /// Whether a record of it could not be read once.
-    pub fn has_quarantined(&self, id: &SandboxId) -> bool {
-        self.directory.join("quarantine").join(format!("{id}.json")).exists()
+    pub fn has_quarantined(&self, name: &RecordName) -> bool {
+        self.directory.join("quarantine").join(name.file_name()).exists()
     }
 
-    /// The ids that have a record, readable or not. What writers that died left beside is cleared away.
-    pub fn ids(&self) -> Result<Vec<SandboxId>> {
-        let (mut ids, mut others) = (BTreeSet::new(), BTreeSet::new());
+    /// The records that there are, readable or not. What writers that died left beside is cleared away.
+    pub fn names(&self) -> Result<Vec<RecordName>> {
+        let (mut names, mut others) = (Vec::new(), BTreeSet::new());
         for entry in fs::read_dir(&self.directory).map_err(unusable)? {
             let Ok(name) = entry.map_err(unusable)?.file_name().into_string() else { continue };
-            let Some((stem, extension)) = name.split_once('.') else { continue };
-            let Ok(id) = stem.parse::<SandboxId>() else { continue };
-            match extension {
-                "json" => ids.insert(id),
-                extension if BESIDE.contains(&extension) => others.insert(id),
-                _ => continue,
-            };
+            if let Some(name) = RecordName::of_file(&name) {
+                names.push(name);
+            } else if let Some((stem, extension)) = name.split_once('.')
+                && let Ok(id) = stem.parse::<SandboxId>()
+                && BESIDE.contains(&extension)
+            {
+                others.insert(id);
+            }
         }
-        for id in others.difference(&ids) {
+        names.sort();
+        let written: BTreeSet<SandboxId> = names.iter().map(|name| name.id.clone()).collect();
+        for id in others.difference(&written) {
             self.clear_remains(id);
         }
-        Ok(ids.into_iter().collect())
+        Ok(names)
     }
 
     /// Whoever makes a sandbox holds its lock before there is a record, so a free lock means that nobody does.
     fn clear_remains(&self, id: &SandboxId) {
         if let Ok(Some(_lock)) = self.try_lock(id)
-            && matches!(self.read(id), Ok(Reading::Nothing))
+            && matches!(self.is_written(id), Ok(false))
         {
             for extension in BESIDE {
                 let _ = fs::remove_file(self.path(id, extension));
@@ -162,10 +176,24 @@ impl Ledger {
         }
     }
 
-    pub fn scan(&self) -> Result<Vec<Record>> {
+    /// Whoever the owner is, and however long it takes.
+    fn is_written(&self, id: &SandboxId) -> std::io::Result<bool> {
+        for entry in fs::read_dir(&self.directory)? {
+            let name = entry?.file_name().into_string().ok();
+            if name.and_then(|name| RecordName::of_file(&name)).is_some_and(|name| name.id == *id) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Those of one owner; of others nothing is read.
+    pub fn scan(&self, owner: &Owner) -> Result<Vec<Record>> {
         let mut records = Vec::new();
-        for id in self.ids()? {
-            if let Reading::Record(record) = self.read(&id)? {
+        for name in self.names()?.iter().filter(|name| name.may_be_of(owner)) {
+            if let Reading::Record(record) = self.read(name)?
+                && record.spec.owner == *owner
+            {
                 records.push(*record);
             }
         }
@@ -175,30 +203,31 @@ impl Ledger {
     /// Durable when it returns: a reader sees the old record or the new one, also after a loss of power.
     pub async fn write(&self, record: &Record, lock: &RecordLock) -> Result<()> {
         let bytes = record::encode(record)?;
-        let (ledger, id) = (self.clone(), record.id.clone());
-        off_the_runtime(lock.clone(), move || ledger.write_now(&id, &bytes)).await
+        let (ledger, name) = (self.clone(), record.name());
+        off_the_runtime(lock.clone(), move || ledger.write_now(&name, &bytes)).await
     }
 
-    fn write_now(&self, id: &SandboxId, bytes: &[u8]) -> Result<()> {
-        let temporary = self.path(id, "new");
+    fn write_now(&self, name: &RecordName, bytes: &[u8]) -> Result<()> {
+        let temporary = self.path(&name.id, "new");
         let mut file = open_anew(&temporary)?;
         let written = file.write_all(bytes).and_then(|()| file.sync_all());
-        if let Err(error) = written.and_then(|()| fs::rename(&temporary, self.path(id, "json"))) {
+        if let Err(error) = written.and_then(|()| fs::rename(&temporary, self.record_path(name))) {
             let _ = fs::remove_file(&temporary);
             return Err(unusable(error));
         }
         self.sync_directory()
     }
 
-    pub async fn remove(&self, id: &SandboxId, lock: RecordLock) -> Result<()> {
-        let (ledger, id) = (self.clone(), id.clone());
-        off_the_runtime(lock, move || ledger.remove_now(&id)).await
+    pub async fn remove(&self, name: &RecordName, lock: RecordLock) -> Result<()> {
+        let (ledger, name) = (self.clone(), name.clone());
+        off_the_runtime(lock, move || ledger.remove_now(&name)).await
     }
 
     /// The record first: without it the other files mean nothing, with it they are still needed.
-    fn remove_now(&self, id: &SandboxId) -> Result<()> {
-        for extension in ["json"].into_iter().chain(BESIDE) {
-            match fs::remove_file(self.path(id, extension)) {
+    fn remove_now(&self, name: &RecordName) -> Result<()> {
+        let beside = BESIDE.map(|extension| self.path(&name.id, extension));
+        for path in std::iter::once(self.record_path(name)).chain(beside) {
+            match fs::remove_file(path) {
                 Err(error) if error.kind() == IoErrorKind::NotFound => {}
                 other => other.map_err(unusable)?,
             }
@@ -288,8 +317,8 @@ fn open_anew(path: &Path) -> Result<File> {
 }
 
 #[cfg(feature = "testing")]
-pub(super) fn reads_as_record(bytes: &[u8], id: &SandboxId) -> bool {
-    matches!(record::decode(bytes, id), Ok(Some(_)))
+pub(super) fn reads_as_record(bytes: &[u8], owner: &Owner, id: &SandboxId) -> bool {
+    matches!(record::decode(bytes, &RecordName::new(owner, id)), Ok(Some(_)))
 }
 
 fn unusable(cause: std::io::Error) -> Error {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::core::Core;
 use super::history::Log;
-use super::ledger::{Reading, RecordLock, RecordState};
+use super::ledger::{Reading, RecordLock, RecordName, RecordState};
 use crate::engine::EngineSandbox;
 use crate::error::Result;
 use crate::id::{Owner, SandboxId};
@@ -18,35 +18,36 @@ impl Core {
         // The order matters: what was live here or on disk before the engine was asked, and that the engine then does not
         // know, is gone. The other way round a sandbox made in between would be taken for lost.
         let ephemeral = self.registry.live(Persistence::Ephemeral);
-        let written = self.ledger.ids()?;
+        let written = self.ledger.names()?;
         let existing: HashMap<SandboxId, EngineSandbox> =
             self.engine.list().await?.into_iter().map(|sandbox| (sandbox.id.clone(), sandbox)).collect();
 
         for id in ephemeral.iter().filter(|id| !existing.contains_key(id)) {
             self.lose(id);
         }
-        for id in &written {
-            if let Err(error) = self.reconcile_record(id, existing.contains_key(id)).await {
-                tracing::warn!(%id, ?error, "a record could not be brought in line with its sandbox");
+        for name in &written {
+            if let Err(error) = self.reconcile_record(name, existing.contains_key(&name.id)).await {
+                tracing::warn!(id = %name.id, ?error, "a record could not be brought in line with its sandbox");
             }
         }
         self.lose_ended_elsewhere();
         for sandbox in existing.values() {
             self.registry.set_rest(&sandbox.id, sandbox.rest);
-            if sandbox.persistence == Persistence::Persistent && !self.ledger.has_record(&sandbox.id) {
+            if sandbox.persistence == Persistence::Persistent && !self.ledger.has_record(&name_of(sandbox)) {
                 self.adopt_unwritten(sandbox).await?;
             }
         }
         Ok(())
     }
 
-    async fn reconcile_record(&self, id: &SandboxId, exists: bool) -> Result<()> {
-        let before = match self.ledger.read(id)? {
+    async fn reconcile_record(&self, name: &RecordName, exists: bool) -> Result<()> {
+        let id = &name.id;
+        let before = match self.ledger.read(name)? {
             Reading::Record(record) if self.is_mine(&record) => record,
             Reading::Record(_) | Reading::Nothing => return Ok(()),
             Reading::Later => {
                 if !exists {
-                    self.forget_record(id).await;
+                    self.forget_record(name).await;
                 }
                 return Ok(());
             }
@@ -63,9 +64,9 @@ impl Core {
         }
         // Without the lock, somebody who lives is at work on it.
         let Some(lock) = self.ledger.try_lock(id)? else { return Ok(()) };
-        match self.ledger.read(id)? {
+        match self.ledger.read(name)? {
             Reading::Record(now) if now.state == before.state => {}
-            Reading::Nothing => return self.ledger.remove(id, lock).await,
+            Reading::Nothing => return self.ledger.remove(name, lock).await,
             // It went on while we looked; the next sweep sees it as it then is.
             Reading::Record(_) | Reading::Later => return Ok(()),
         }
@@ -76,7 +77,7 @@ impl Core {
         }
         // Also for one that the engine does not list: it may have left pieces of a half-made one.
         self.engine.destroy(id).await?;
-        self.ledger.remove(id, lock).await?;
+        self.ledger.remove(name, lock).await?;
         self.lose(id);
         Ok(())
     }
@@ -85,7 +86,7 @@ impl Core {
     pub(super) async fn find_or_adopt(&self, owner: &Owner, id_or_name: &str) -> Result<SandboxId> {
         let found = self.find(owner, id_or_name);
         let Ok(id) = id_or_name.parse::<SandboxId>() else { return found };
-        if found.is_ok() || !self.ledger.has_quarantined(&id) {
+        if found.is_ok() || !self.ledger.has_quarantined(&RecordName::new(owner, &id)) {
             return found;
         }
         let listed = self.engine.list().await?;
@@ -110,13 +111,13 @@ impl Core {
 
     async fn adopt_locked(&self, sandbox: &EngineSandbox, lock: RecordLock) -> Result<()> {
         // One that was written meanwhile is found by whoever looks again.
-        if !matches!(self.ledger.read(&sandbox.id)?, Reading::Nothing) {
+        if !matches!(self.ledger.read(&name_of(sandbox))?, Reading::Nothing) {
             return Ok(());
         }
         // Whoever stops it removes its record last and under the lock, so the first answer may be old.
         let exists = self.engine.list().await?.iter().any(|listed| listed.id == sandbox.id);
         if !exists {
-            return self.ledger.remove(&sandbox.id, lock).await;
+            return self.ledger.remove(&name_of(sandbox), lock).await;
         }
         tracing::warn!(id = %sandbox.id, "a persistent sandbox without a record is adopted with a default lifetime");
         let mut spec = SandboxSpec::new(sandbox.owner.clone());
@@ -133,4 +134,8 @@ impl Core {
         self.adopt(&record);
         Ok(())
     }
+}
+
+fn name_of(sandbox: &EngineSandbox) -> RecordName {
+    RecordName::new(&sandbox.owner, &sandbox.id)
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::SandboxInfo;
 use super::core::Core;
 use super::hold::Hold;
-use super::ledger::Reading;
+use super::ledger::{Reading, RecordName};
 use super::lifecycle::Refusal;
 use super::registry::Use;
 use crate::error::Result;
@@ -45,8 +45,9 @@ impl Core {
 
     async fn renew_record(&self, hold: &mut Hold, lifetime: Lifetime) -> Result<()> {
         let lock = self.ledger.lock(&hold.id).await?;
-        let Reading::Record(mut record) = self.ledger.read(&hold.id)? else {
-            let _ = self.ledger.remove(&hold.id, lock).await;
+        let name = RecordName::new(&hold.owner, &hold.id);
+        let Reading::Record(mut record) = self.ledger.read(&name)? else {
+            let _ = self.ledger.remove(&name, lock).await;
             self.lose(&hold.id);
             return Err(Refusal::Gone.into());
         };

@@ -51,8 +51,10 @@ impl Core {
         reason: StopReason,
         lock: Option<RecordLock>,
     ) -> Result<()> {
-        if let Some(lock) = &lock
-            && let Ok(Reading::Record(mut record)) = self.ledger.read(id)
+        // Whoever holds the ticket ends one that is known here.
+        let locked = lock.zip(self.record_name(id));
+        if let Some((lock, name)) = &locked
+            && let Ok(Reading::Record(mut record)) = self.ledger.read(name)
         {
             record.state = RecordState::Stopping;
             // A full disk must not keep a sandbox alive; recovery then finds a live record without a sandbox.
@@ -62,8 +64,8 @@ impl Core {
         }
         let ended = self.engine.destroy(id).await;
         if ended.is_ok()
-            && let Some(lock) = lock
-            && let Err(error) = self.ledger.remove(id, lock).await
+            && let Some((lock, name)) = locked
+            && let Err(error) = self.ledger.remove(&name, lock).await
         {
             tracing::warn!(%id, ?error, "the record of a stopped sandbox stays until the next sweep");
         }

@@ -249,7 +249,7 @@ async fn limits_are_shown_as_enforced() {
     let other = world.process().await;
     assert_eq!(other.list(&owner()).await.unwrap()[0].limits, enforced);
     drop((service, other));
-    std::fs::remove_file(world.state.path().join("ledger").join(format!("{}.json", made.id))).unwrap();
+    std::fs::remove_file(world.record(&made.id)).unwrap();
     let later = world.process().await;
     assert_eq!(later.find(&owner(), made.id.as_str()).await.unwrap().limits, enforced, "its record was lost");
 }

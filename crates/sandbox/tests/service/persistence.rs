@@ -10,7 +10,7 @@ use sandbox::{
 };
 use tempfile::TempDir;
 
-use crate::support::{World, create, kind, owner, persistent, says, seconds, settle, shell};
+use crate::support::{World, create, kind, owner, persistent, record_in, says, seconds, settle, shell};
 
 fn living(name: &str, idle: u64) -> SandboxSpec {
     SandboxSpec { lifetime: Lifetime { idle: seconds(idle), total: None }, ..persistent(name) }
@@ -68,7 +68,7 @@ async fn what_another_realm_has_is_not_taken_for_lost() {
         SandboxService::start(host.engine(), settings).await.unwrap()
     };
     let made = create(&process(&one).await, persistent("lab")).await;
-    let record = || fs::read(state.path().join(format!("ledger/{}.json", made.id))).unwrap();
+    let record = || fs::read(record_in(&state.path().join("ledger"), &made.id).unwrap()).unwrap();
     let before = record();
     let elsewhere = process(&two).await;
     assert_eq!(kind(elsewhere.find(&owner(), "lab").await), ErrorKind::NotFound);
@@ -251,10 +251,11 @@ async fn garbage_is_put_aside_and_its_sandbox_adopted() {
     drop(service);
     settle().await;
     let ledger = world.state.path().join("ledger");
+    let record = world.record(&made.id);
     for garbage in ["", "{", "{\"version\": 1}", "{\"version\": 0}", "[]", "\u{0}\u{0}\u{0}", &"[".repeat(100_000)] {
-        fs::write(ledger.join(format!("{}.json", made.id)), garbage).unwrap();
+        fs::write(&record, garbage).unwrap();
         let stray = SandboxId::random().unwrap();
-        fs::write(ledger.join(format!("{stray}.json")), garbage).unwrap();
+        fs::write(ledger.join(format!("{stray}.0123456789abcdef.json")), garbage).unwrap();
         fs::write(ledger.join(format!("{stray}.new")), garbage).unwrap();
         fs::write(ledger.join("not-ours.txt"), garbage).unwrap();
         let service = world.process().await;
@@ -262,7 +263,7 @@ async fn garbage_is_put_aside_and_its_sandbox_adopted() {
         assert_eq!(found.id, made.id, "{garbage:.20}");
         assert_eq!(says(&service, &made.id, "echo alive").await, "alive\n");
         assert_eq!(service.list(&owner()).await.unwrap().len(), 1);
-        assert!(ledger.join("quarantine").join(format!("{}.json", made.id)).exists());
+        assert!(record_in(&ledger.join("quarantine"), &made.id).is_some());
         assert!(!ledger.join(format!("{stray}.new")).exists());
     }
 }
@@ -274,7 +275,7 @@ async fn one_whose_record_is_garbage_is_found_while_somebody_is_at_work_on_it() 
     let (server, command) = (world.process().await, world.process().await);
     let made = create(&server, persistent("lab")).await;
     let ledger = world.state.path().join("ledger");
-    fs::write(ledger.join(format!("{}.json", made.id)), "{").unwrap();
+    fs::write(world.record(&made.id), "{").unwrap();
     let at_work = fs::File::options().write(true).open(ledger.join(format!("{}.lock", made.id))).unwrap();
     at_work.lock().unwrap();
     let id = made.id.clone();
@@ -290,7 +291,7 @@ async fn the_record_of_a_later_version_is_left_alone() {
     let world = World::new();
     let service = world.process().await;
     let made = create(&service, persistent("lab")).await;
-    let path = world.state.path().join("ledger").join(format!("{}.json", made.id));
+    let path = world.record(&made.id);
     let later = fs::read_to_string(&path).unwrap().replace("\"version\": 1", "\"version\": 2");
     fs::write(&path, &later).unwrap();
     let old = world.process().await;
@@ -310,9 +311,16 @@ async fn a_record_under_a_wrong_name_is_not_believed() {
     let made = create(&service, persistent("lab")).await;
     let ledger = world.state.path().join("ledger");
     let other = SandboxId::random().unwrap();
-    fs::copy(ledger.join(format!("{}.json", made.id)), ledger.join(format!("{other}.json"))).unwrap();
+    let record = world.record(&made.id);
+    let name = record.file_name().unwrap().to_str().unwrap();
+    let renamed = [name.replace(made.id.as_str(), other.as_str()), format!("{}.0123456789abcdef.json", made.id)];
+    for wrong in &renamed {
+        fs::copy(&record, ledger.join(wrong)).unwrap();
+    }
     assert_eq!(world.process().await.list(&owner()).await.unwrap().len(), 1);
-    assert!(ledger.join("quarantine").join(format!("{other}.json")).exists());
+    for wrong in &renamed {
+        assert!(ledger.join("quarantine").join(wrong).exists(), "{wrong}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -393,7 +401,7 @@ async fn sandboxes_of_another_engine_are_left_alone() {
     let world = World::new();
     let service = world.process().await;
     let made = create(&service, persistent("lab")).await;
-    let path = world.state.path().join("ledger").join(format!("{}.json", made.id));
+    let path = world.record(&made.id);
     let foreign = fs::read_to_string(&path).unwrap().replace("\"fake\"", "\"docker\"");
     fs::write(&path, foreign).unwrap();
     world.engine().destroy(&made.id).await.unwrap();

@@ -1,6 +1,7 @@
 //! A service on a fake host, and short words for what tests ask of it.
 
 use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,6 +14,16 @@ use sandbox::{
 };
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
+
+/// The record of a sandbox in this directory, whoever owns it.
+pub fn record_in(directory: &Path, id: &SandboxId) -> Option<PathBuf> {
+    let mut paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let is_record = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.starts_with(&format!("{id}.")) && name.ends_with(".json")
+    };
+    paths.find(is_record)
+}
 
 pub struct World {
     pub host: FakeHost,
@@ -47,6 +58,11 @@ impl World {
 
     pub fn engine(&self) -> Arc<FakeEngine> {
         self.host.engine()
+    }
+
+    /// Where a sandbox is written down: its owner is in the name, too.
+    pub fn record(&self, id: &SandboxId) -> PathBuf {
+        record_in(&self.state.path().join("ledger"), id).expect("it is written down")
     }
 
     /// What is written down, without the lock that everybody shares.

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
+use super::RecordName;
 use crate::error::{Error, Result};
 use crate::id::{InstanceId, SandboxId};
 use crate::image::{Image, ImageProgram};
@@ -42,6 +43,10 @@ pub(crate) enum RecordState {
 }
 
 impl Record {
+    pub fn name(&self) -> RecordName {
+        RecordName::new(&self.spec.owner, &self.id)
+    }
+
     pub fn expiry(&self, clock: &Clock, last_used: Option<Moment>) -> Expiry {
         let now = clock.now();
         let lifetime = self.spec.lifetime;
@@ -179,7 +184,7 @@ pub(super) fn encode(record: &Record) -> Result<Vec<u8>> {
 }
 
 /// `None` for one that a later version wrote; the reason when it is garbage.
-pub(super) fn decode(bytes: &[u8], id: &SandboxId) -> Result<Option<Record>, String> {
+pub(super) fn decode(bytes: &[u8], name: &RecordName) -> Result<Option<Record>, String> {
     if bytes.len() as u64 > super::MAX_RECORD_BYTES {
         return Err("it is too large".to_owned());
     }
@@ -192,8 +197,8 @@ pub(super) fn decode(bytes: &[u8], id: &SandboxId) -> Result<Option<Record>, Str
     }
     let written: Written = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let record = written.into_record().map_err(|error| error.to_string())?;
-    if record.id != *id {
-        return Err(format!("it is the record of {}", record.id));
+    if record.name() != *name {
+        return Err(format!("it is the record of {}, of another owner perhaps", record.id));
     }
     Ok(Some(record))
 }

@@ -41,7 +41,7 @@ fn a_record_comes_back_as_it_went() {
     for role in roles {
         record.spec.role = role;
         let bytes = record::encode(&record).unwrap();
-        assert_eq!(record::decode(&bytes, &record.id), Ok(Some(record.clone())));
+        assert_eq!(record::decode(&bytes, &record.name()), Ok(Some(record.clone())));
     }
     let text = String::from_utf8(record::encode(&record).unwrap()).unwrap();
     assert!(!text.contains("programs"), "a guest's is one that older versions wrote: {text}");
@@ -52,13 +52,13 @@ fn any_part_of_a_record_is_garbage_and_no_panic() {
     let record = record();
     let bytes = record::encode(&record).unwrap();
     for end in 0..bytes.len() {
-        assert!(record::decode(&bytes[..end], &record.id).is_err(), "{end} bytes were taken");
+        assert!(record::decode(&bytes[..end], &record.name()).is_err(), "{end} bytes were taken");
     }
     for position in 0..bytes.len() {
         for byte in [0, b'"', b'9', 0xff] {
             let mut changed = bytes.clone();
             changed[position] = byte;
-            let _ = record::decode(&changed, &record.id);
+            let _ = record::decode(&changed, &record.name());
         }
     }
 }
@@ -71,10 +71,10 @@ async fn writing_replaces_and_removing_leaves_nothing() {
     ledger.write(&record, &lock).await.unwrap();
     record.state = RecordState::Live;
     ledger.write(&record, &lock).await.unwrap();
-    assert_eq!(ledger.scan().unwrap(), [record.clone()]);
+    assert_eq!(ledger.scan(&record.spec.owner).unwrap(), [record.clone()]);
     ledger.lease(&record.id).make(Moment(1)).unwrap();
-    ledger.remove(&record.id, lock).await.unwrap();
-    assert_eq!(ledger.read(&record.id).unwrap(), Reading::Nothing);
+    ledger.remove(&record.name(), lock).await.unwrap();
+    assert_eq!(ledger.read(&record.name()).unwrap(), Reading::Nothing);
     assert_eq!(fs::read_dir(directory.path().join("ledger")).unwrap().count(), 0);
 }
 
@@ -89,7 +89,7 @@ async fn a_lock_excludes_and_survives_the_removal_of_its_file() {
         async move { ledger.lock(&id).await }
     });
     tokio::time::sleep(Duration::from_millis(20)).await;
-    ledger.remove(&id, first).await.unwrap();
+    ledger.remove(&RecordName::new(&Owner::local(), &id), first).await.unwrap();
     let second = waiting.await.unwrap().unwrap();
     assert!(ledger.try_lock(&id).unwrap().is_none(), "the lock is on a file that is gone");
     drop(second);
@@ -99,13 +99,13 @@ async fn a_lock_excludes_and_survives_the_removal_of_its_file() {
 #[test]
 fn what_is_not_a_file_is_put_aside() {
     let (directory, ledger) = ledger();
-    let place = |id: &SandboxId| directory.path().join("ledger").join(format!("{id}.json"));
+    let place = |id: &SandboxId| directory.path().join("ledger").join(RecordName::new(&Owner::local(), id).file_name());
     let [folder, link, fifo] = [(); 3].map(|()| SandboxId::random().unwrap());
     fs::create_dir(place(&folder)).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", place(&link)).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, place(&fifo), rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-    assert_eq!(ledger.scan().unwrap(), []);
-    assert_eq!(ledger.ids().unwrap(), []);
+    assert_eq!(ledger.scan(&Owner::local()).unwrap(), []);
+    assert_eq!(ledger.names().unwrap(), []);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn remains_without_a_record_are_cleared_but_not_those_in_use() {
         fs::write(place(&busy, extension), "").unwrap();
     }
     let _held = ledger.try_lock(&busy).unwrap().unwrap();
-    ledger.ids().unwrap();
+    ledger.names().unwrap();
     for extension in ["new", "lease", "lock"] {
         assert!(!place(&dead, extension).exists(), "{extension}");
         assert!(place(&busy, extension).exists(), "{extension}");
@@ -152,5 +152,9 @@ fn records_of_two_owners_stay_apart() {
     record.spec.owner = Owner::local();
     let bytes = record::encode(&record).unwrap();
     let other = SandboxId::random().unwrap();
-    assert!(record::decode(&bytes, &other).is_err(), "a record is only believed under its own name");
+    let [elsewhere, of_another] =
+        [RecordName::new(&Owner::local(), &other), RecordName::new(&"somebody".parse().unwrap(), &record.id)];
+    for name in [elsewhere, of_another] {
+        assert!(record::decode(&bytes, &name).is_err(), "a record is only believed under its own name");
+    }
 }
