@@ -1,6 +1,9 @@
 //! What servers tell of themselves, on standard error and nowhere else; and the traces of what they do, where somebody collects
 //! them.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::PanicHookInfo;
+
 use sandbox::{Result, SPANS};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -15,7 +18,18 @@ pub fn start(config: &ServerConfig) -> Result<Option<trace::Prepared>> {
     let (spans, prepared) = trace::prepare()?.unzip();
     let spans = spans.map(|spans| spans.with_filter(Targets::new().with_target(SPANS, LevelFilter::INFO)));
     let _ = tracing_subscriber::registry().with(spans).with(lines(config)).try_init();
+    std::panic::set_hook(Box::new(tell_fault));
     Ok(prepared)
+}
+
+/// A fault of ours is a line like any other. Its words are told only where they are the program's own: what was put together at the
+/// time may have something of a caller in it, or of this machine.
+fn tell_fault(fault: &PanicHookInfo<'_>) {
+    let place = fault.location().map(|place| format!("{}:{}", place.file(), place.line()));
+    let words = fault.payload().downcast_ref::<&'static str>();
+    let way = Backtrace::capture();
+    let way = (way.status() == BacktraceStatus::Captured).then(|| way.to_string());
+    tracing::error!(place, words, way, "the program came upon a fault of its own");
 }
 
 fn lines<S>(config: &ServerConfig) -> Box<dyn Layer<S> + Send + Sync>

@@ -12,6 +12,7 @@ use axum::Router;
 use axum::http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use support::caller::Caller;
+use support::plain::{expect, judge, plain};
 use support::server::{MCP, Server, request};
 use support::{World, sandboxes_work, wait_until};
 
@@ -21,33 +22,6 @@ macro_rules! needs_sandboxes {
             return;
         }
     };
-}
-
-/// What a probe found: nothing, or what is wrong.
-type Verdict = Result<(), String>;
-
-#[track_caller]
-fn judge(row: &str, real: Verdict, without_the_wall: Verdict) {
-    assert_eq!(real, Ok(()), "{row}");
-    assert!(without_the_wall.is_err(), "{row}: the probe does not see that the wall is missing");
-}
-
-fn expect(is_right: bool, what: impl FnOnce() -> String) -> Verdict {
-    if is_right { Ok(()) } else { Err(what()) }
-}
-
-/// A server of the test's own, on a thread that ends with it.
-fn plain(routes: Router) -> Server {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    listener.set_nonblocking(true).unwrap();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            axum::serve(tokio::net::TcpListener::from_std(listener).unwrap(), routes).await.unwrap();
-        });
-    });
-    Server::known_at(address)
 }
 
 /// Answers everything with what `answer` makes of its headers, once it has the body.
@@ -102,6 +76,23 @@ fn ht_01_every_route_asks_who_it_is_before_it_looks_at_what_is_sent() {
                 let rest = String::from_utf8_lossy(&rest[..count]).to_lowercase();
                 expect(rest.contains("www-authenticate: bearer"), || format!("{path}: no challenge"))?;
             }
+        }
+        // Whatever else there is under /api/, as the source has it.
+        let source = concat!(include_str!("../src/api.rs"), include_str!("../src/files.rs"));
+        let addresses: Vec<&str> = source.split('"').filter(|text| text.starts_with("/api/")).collect();
+        expect(addresses.len() > 15, || "the routes are not seen any more".to_owned())?;
+        for address in addresses {
+            let path = address.replace(['{', '}', '*'], "");
+            let mut asks = false;
+            for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"] {
+                for shown in [&[][..], &[("cookie", token.as_str())]] {
+                    // That there is no such method is no secret.
+                    let status = server.open(method, &path, shown, b"").status;
+                    expect([401, 405].contains(&status), || format!("{method} {address}: {status}"))?;
+                    asks |= status == 401;
+                }
+            }
+            expect(asks, || format!("{address} is not there"))?;
         }
         let health = server.ask("GET", "/healthz", &[]);
         expect(health.body == r#"{"status":"ok"}"#, || format!("health says {}", health.body))

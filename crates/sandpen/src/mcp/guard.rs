@@ -9,7 +9,7 @@ use rmcp::model::ErrorData;
 pub async fn guarded<T>(work: impl Future<Output = Result<T, ErrorData>>) -> Result<T, ErrorData> {
     // Nothing that the work shares is left half changed by a panic: the service guards itself, and the rest is dropped.
     AssertUnwindSafe(work).catch_unwind().await.unwrap_or_else(|_| {
-        tracing::error!("a request came upon a fault of ours; what it was is on standard error");
+        tracing::error!("a request came upon a fault of ours, which was told before");
         Err(ErrorData::internal_error("the server came upon a fault of its own (internal)", None))
     })
 }

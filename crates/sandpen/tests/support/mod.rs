@@ -8,6 +8,7 @@ mod daemon;
 pub mod exported;
 pub mod image;
 pub mod index;
+pub mod plain;
 pub mod server;
 pub mod shop;
 

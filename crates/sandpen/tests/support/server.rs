@@ -228,6 +228,12 @@ impl Answer {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
+    /// All of it that was read, but for the time and for a word that was sent.
+    pub fn told(&self, sent: &str) -> String {
+        let headers = self.headers.iter().filter(|(name, _)| name != "date");
+        format!("{} {:?} {}", self.status, headers.collect::<Vec<_>>(), self.body).replace(sent, "…")
+    }
+
     /// To its end.
     #[track_caller]
     pub fn whole(mut self) -> Self {
