@@ -151,7 +151,8 @@ impl Shared {
         let image = self.images.find(&self.daemon, self.maker(), spec).await?;
         let description = self.describe_with_trees(id, spec, &image, pass.as_ref()).await?;
         let kind = Kind::of(spec, &image, &description);
-        let spare = kind.as_ref().and_then(|kind| self.pool.take(kind, |spare| spare.connection.is_closed()));
+        let spare =
+            kind.as_ref().and_then(|kind| self.pool.take(kind, &spec.owner, |spare| spare.connection.is_closed()));
         let made = match spare {
             Some(spare) => Ok(spare.for_owner(&description)),
             None => self.build_and_fill(&description, &image, abandoned).await,

@@ -76,7 +76,7 @@ impl Shared {
         let spec = &SandboxSpec { role: root.role, ..spec.clone() };
         let pass = self.pass(id, spec, &root.layout)?;
         let kind = Kind::of(spec, &root);
-        let live = match kind.as_ref().and_then(|kind| self.pool.take(kind, Live::has_ended)) {
+        let live = match kind.as_ref().and_then(|kind| self.pool.take(kind, &spec.owner, Live::has_ended)) {
             Some(spare) => {
                 let environment = environment(&root.layout, spec, pass.as_ref())?;
                 self.assign(spare, id, spec, environment, pass.as_ref()).await?

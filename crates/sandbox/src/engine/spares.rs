@@ -2,12 +2,22 @@
 //!
 //! An engine says by its kind `K` what tells two of them apart, and by `S` what one is. It makes them itself, in the
 //! background; this is the memory of what is there and of who is making more.
+//!
+//! # Whose the last one is
+//!
+//! Whoever asks for sandboxes all the time would have every spare, and whoever asks now and then would wait for one to be made beside
+//! all of those. So the last one of a kind is for those who have asked no more often than others lately. An owner who is alone has
+//! them all.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::id::Owner;
 
 /// Kinds that are kept at once; the one that was asked for longest ago goes first.
 const MOST_KINDS: usize = 4;
+/// Who asked lately is remembered for so many times.
+const REMEMBERED: usize = 256;
 
 #[derive(Debug)]
 struct Shelf<K, S> {
@@ -23,13 +33,42 @@ pub struct Spares<K, S> {
     size: usize,
     /// The kind asked for last is at the back. `None` once nothing is kept any more.
     shelves: Mutex<Option<VecDeque<Shelf<K, S>>>>,
+    askers: Mutex<Askers>,
+}
+
+/// Who asked lately.
+#[derive(Debug, Default)]
+struct Askers {
+    last: VecDeque<Owner>,
+    times: BTreeMap<Owner, usize>,
+}
+
+impl Askers {
+    /// One who asks. Whether it has asked more often than the others did on the whole.
+    fn add(&mut self, owner: &Owner) -> bool {
+        if self.last.len() == REMEMBERED
+            && let Some(oldest) = self.last.pop_front()
+            && let Some(times) = self.times.get_mut(&oldest)
+        {
+            *times -= 1;
+            if *times == 0 {
+                self.times.remove(&oldest);
+            }
+        }
+        self.last.push_back(owner.clone());
+        let times = self.times.entry(owner.clone()).or_default();
+        *times += 1;
+        // One more than its share is chance.
+        let times = *times - 1;
+        times * self.times.len() > self.last.len()
+    }
 }
 
 impl<K: Clone + PartialEq, S> Spares<K, S> {
     /// At most `size` of each kind.
     #[must_use]
     pub fn new(size: usize) -> Self {
-        Self { size, shelves: Mutex::new(Some(VecDeque::new())) }
+        Self { size, shelves: Mutex::new(Some(VecDeque::new())), askers: Mutex::default() }
     }
 
     fn shelves(&self) -> MutexGuard<'_, Option<VecDeque<Shelf<K, S>>>> {
@@ -37,15 +76,15 @@ impl<K: Clone + PartialEq, S> Spares<K, S> {
     }
 
     /// One that is ready. One that has died while it waited is passed over.
-    pub fn take(&self, kind: &K, has_ended: impl Fn(&S) -> bool) -> Option<S> {
+    pub fn take(&self, kind: &K, owner: &Owner, has_ended: impl Fn(&S) -> bool) -> Option<S> {
+        let leaves_one = self.askers.lock().unwrap_or_else(PoisonError::into_inner).add(owner);
         let mut shelves = self.shelves();
         let shelf = shelves.iter_mut().flatten().find(|shelf| shelf.kind == *kind)?;
-        while let Some(spare) = shelf.ready.pop() {
-            if !has_ended(&spare) {
-                return Some(spare);
-            }
+        shelf.ready.retain(|spare| !has_ended(spare));
+        if leaves_one && shelf.ready.len() <= 1 {
+            return None;
         }
-        None
+        shelf.ready.pop()
     }
 
     /// Whether the caller should make more of a kind; it then calls `put` until that says enough. Those that had to make
@@ -97,6 +136,55 @@ mod tests {
 
     const LIVES: fn(&u32) -> bool = |_| false;
 
+    fn owner(name: &str) -> Owner {
+        name.parse().unwrap()
+    }
+
+    /// By somebody who is alone.
+    fn take(spares: &Spares<char, u32>, kind: char, has_ended: impl Fn(&u32) -> bool) -> Option<u32> {
+        spares.take(&kind, &Owner::local(), has_ended)
+    }
+
+    #[test]
+    fn the_last_one_is_not_for_whoever_asks_all_the_time() {
+        let spares = Spares::new(2);
+        spares.wants(&'a');
+        let (greedy, modest) = (owner("greedy"), owner("modest"));
+        let fill = || {
+            for spare in 1..=2 {
+                spares.put(&'a', spare).unwrap();
+            }
+        };
+        for _ in 0..REMEMBERED {
+            fill();
+            assert_eq!(spares.take(&'a', &greedy, LIVES), Some(2), "somebody who is alone has them all");
+            assert_eq!(spares.take(&'a', &greedy, LIVES), Some(1));
+        }
+        assert_eq!(spares.take(&'a', &modest, LIVES), None);
+        fill();
+        assert_eq!(spares.take(&'a', &greedy, LIVES), Some(2));
+        for _ in 0..9 {
+            assert_eq!(spares.take(&'a', &greedy, LIVES), None, "somebody else was here");
+        }
+        assert_eq!(spares.take(&'a', &modest, LIVES), Some(1));
+        for _ in 0..REMEMBERED {
+            spares.take(&'a', &greedy, LIVES);
+        }
+        fill();
+        assert_eq!([(); 2].map(|()| spares.take(&'a', &greedy, LIVES)), [Some(2), Some(1)], "and is forgotten");
+    }
+
+    #[test]
+    fn those_who_ask_alike_have_all_of_them() {
+        let spares = Spares::new(1);
+        spares.wants(&'a');
+        for number in 0..2 * REMEMBERED {
+            spares.put(&'a', 1).unwrap();
+            let owner = owner(&format!("tenant-{}", number % 24));
+            assert_eq!(spares.take(&'a', &owner, LIVES), Some(1), "{number}");
+        }
+    }
+
     #[test]
     fn one_maker_at_a_time_fills_a_shelf() {
         let spares = Spares::new(2);
@@ -105,7 +193,7 @@ mod tests {
         assert_eq!(spares.put(&'a', 1), Ok(true));
         assert_eq!(spares.put(&'a', 2), Ok(false));
         assert_eq!(spares.wants(&'a'), (false, vec![]), "the shelf is full");
-        assert_eq!(spares.take(&'a', LIVES), Some(2));
+        assert_eq!(take(&spares, 'a', LIVES), Some(2));
         assert_eq!(spares.wants(&'a'), (true, vec![]));
         spares.give_up(&'a');
         assert_eq!(spares.wants(&'a'), (true, vec![]), "whoever gave up lets another try");
@@ -118,9 +206,9 @@ mod tests {
         for spare in 1..=3 {
             spares.put(&'a', spare).unwrap();
         }
-        assert_eq!(spares.take(&'a', |spare| *spare > 1), Some(1));
-        assert_eq!(spares.take(&'a', LIVES), None);
-        assert_eq!(spares.take(&'b', LIVES), None);
+        assert_eq!(take(&spares, 'a', |spare| *spare > 1), Some(1));
+        assert_eq!(take(&spares, 'a', LIVES), None);
+        assert_eq!(take(&spares, 'b', LIVES), None);
     }
 
     #[test]
@@ -133,7 +221,7 @@ mod tests {
         spares.wants(&'a');
         assert_eq!(spares.wants(&'e'), (true, vec![u32::from('b')]));
         assert_eq!(spares.put(&'b', 7), Err(7), "nobody keeps it any more");
-        assert_eq!(spares.take(&'a', LIVES), Some(u32::from('a')));
+        assert_eq!(take(&spares, 'a', LIVES), Some(u32::from('a')));
     }
 
     #[test]
@@ -144,7 +232,7 @@ mod tests {
         assert_eq!(spares.close(), [1]);
         assert_eq!(spares.put(&'a', 2), Err(2), "one that was being made meanwhile");
         assert_eq!(spares.wants(&'a'), (false, vec![]));
-        assert_eq!(spares.take(&'a', LIVES), None);
+        assert_eq!(take(&spares, 'a', LIVES), None);
         assert_eq!(spares.close(), [0; 0]);
     }
 
