@@ -303,6 +303,11 @@ impl SandboxService {
         Ok(oldest_first(self.core.registry.list_all(&self.core.clock)))
     }
 
+    /// Of all owners, as far as this process knows: nobody is asked, for those who look all the time.
+    pub fn known(&self) -> Vec<SandboxInfo> {
+        oldest_first(self.core.registry.list_all(&self.core.clock))
+    }
+
     /// One that is unknown and one that is somebody else's give the same error.
     pub async fn find(&self, owner: &Owner, id_or_name: &str) -> Result<SandboxInfo> {
         let id = self.core.find_or_adopt(owner, id_or_name).await?;

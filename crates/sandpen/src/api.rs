@@ -17,6 +17,7 @@ use tools::{Call, Catalog, ImageSource, Policy, ProfileName, Silent};
 use self::places::Places;
 use self::session::SignIn;
 use self::terminals::Terminals;
+use self::usage::Usages;
 use crate::audit::{CallOutcome, CalledTool, Deed, Recorder};
 use crate::auth::Principal;
 use crate::auth::scope::Scope;
@@ -35,6 +36,7 @@ mod sandboxes;
 mod shapes;
 mod stream;
 mod terminals;
+mod usage;
 
 /// Answers that go on, of all callers and of one.
 const STREAMS: Places = Places { most: 256, most_of_one: 24 };
@@ -49,6 +51,7 @@ struct Shared {
     parts: RwLock<Arc<Parts>>,
     streams: places::Table,
     terminals: Terminals,
+    usages: Usages,
 }
 
 /// What a desk is made of.
@@ -108,6 +111,7 @@ pub fn routes(desk: Desk) -> Router {
         .route("/api/sandboxes", get(sandboxes::list).post(sandboxes::create))
         .route("/api/sandboxes/{id}", get(sandboxes::show).delete(sandboxes::stop))
         .route("/api/sandboxes/{id}/runs", get(runs::list_of))
+        .route("/api/sandboxes/{id}/usage", get(usage::show))
         .route("/api/sandboxes/{id}/terminals", post(terminals::open))
         .route("/api/terminals/{id}/input", post(terminals::input))
         .route("/api/terminals/{id}/size", post(terminals::resize))
@@ -121,8 +125,9 @@ pub fn routes(desk: Desk) -> Router {
 
 impl Desk {
     pub fn new(parts: Parts) -> Self {
-        let (streams, terminals) = (places::Table::new(STREAMS), Terminals::default());
-        Self { shared: Arc::new(Shared { parts: RwLock::new(Arc::new(parts)), streams, terminals }) }
+        let parts = RwLock::new(Arc::new(parts));
+        let (streams, terminals, usages) = (places::Table::new(STREAMS), Terminals::default(), Usages::default());
+        Self { shared: Arc::new(Shared { parts, streams, terminals, usages }) }
     }
 
     /// From the next request on. What goes on goes on as it began.

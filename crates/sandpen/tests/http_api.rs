@@ -224,6 +224,28 @@ fn a_foreign_handle_is_as_unknown_as_one_that_never_was() {
 }
 
 #[test]
+fn what_a_sandbox_used_is_remembered_by_the_server() {
+    needs_sandboxes!();
+    let world = World::new();
+    let (alice, root) = (person(&world, "alice", "run"), person(&world, "root", "admin"));
+    let server = Server::guarded(&world, &[]);
+    let (id, other) = (alice.create(&server), alice.create(&server));
+    let path = format!("/api/sandboxes/{id}/usage");
+    let samples = |who: &Person| who.get(&server, &path).json()["samples"].as_array().unwrap().clone();
+    assert_eq!(samples(&alice), [] as [Value; 0], "nobody has looked before");
+    wait_until("the server looks", || !samples(&alice).is_empty());
+    let first = samples(&alice)[0].clone();
+    assert!(first["at_ms"].is_u64() && first["cpu_ms"].is_u64() && first["memory_bytes"].as_u64() > Some(0), "{first}");
+    // Nobody has to look again for it to go on, and whoever does sees it from its beginning.
+    let theirs = format!("/api/sandboxes/{other}/usage");
+    wait_until("it looks again", || alice.get(&server, &theirs).json()["samples"].as_array().unwrap().len() > 1);
+    assert_eq!(samples(&root)[0], first, "whoever answers for the server sees it too");
+    assert!(samples(&alice).len() > 1);
+    assert_eq!(alice.delete(&server, &format!("/api/sandboxes/{id}")).status, 200);
+    assert_eq!(alice.get(&server, &path).status, 404);
+}
+
+#[test]
 fn an_admin_sees_and_stops_everybodys_sandboxes_and_reads_none_of_their_work() {
     needs_sandboxes!();
     let world = World::new();

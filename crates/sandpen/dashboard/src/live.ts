@@ -1,8 +1,8 @@
 // The state of everything, as the server tells it again and again, and what sandboxes used over the last minutes.
 
 import { useEffect, useState } from "preact/hooks";
-import { ask, events, Trouble, words } from "./http.ts";
-import type { Failure, Sandbox, State } from "./types.ts";
+import { ask, events, get, Trouble, words } from "./http.ts";
+import type { Failure, PastUsage, Sandbox, State } from "./types.ts";
 
 export interface Sample {
   at: number;
@@ -11,8 +11,8 @@ export interface Sample {
   memory: number | null;
 }
 
-/** Ten minutes of the usual pace. */
-const SAMPLES = 300;
+/** As much as the server remembers. */
+const KEPT_MS = 30 * 60 * 1000;
 const history = new Map<string, Sample[]>();
 const counters = new Map<string, { at: number; cpu: number }>();
 
@@ -24,6 +24,7 @@ function remember(at: number, sandboxes: Sandbox[]): void {
     counters.delete(id);
   }
   for (const { id, usage } of sandboxes) {
+    if (!history.has(id)) past = past.then(() => recall(id, at));
     const before = counters.get(id);
     const samples = history.get(id) ?? [];
     const total = usage?.cpu_ms ?? null;
@@ -32,8 +33,26 @@ function remember(at: number, sandboxes: Sandbox[]): void {
     const cpu = total !== null && before ? (Math.max(0, total - before.cpu) / (at - before.at)) * 100 : null;
     if (total !== null) counters.set(id, { at, cpu: total });
     samples.push({ at, cpu, memory: usage?.memory_bytes ?? null });
-    history.set(id, samples.slice(-SAMPLES));
+    history.set(id, samples.filter((sample) => sample.at > at - KEPT_MS));
   }
+}
+
+/** One question after the other: many sandboxes at once must not keep a browser from asking anything else. */
+let past: Promise<void> = Promise.resolve();
+
+/** What the server has seen of a sandbox before this page did. A chart without it is a chart all the same. */
+async function recall(id: string, until: number): Promise<void> {
+  const told = await get<PastUsage>(`/api/sandboxes/${id}/usage`).catch(() => null);
+  const samples = history.get(id);
+  if (!told || !samples) return;
+  const seen = told.samples.filter((sample) => sample.at_ms < until);
+  const earlier = seen.map((sample, number) => {
+    const before = seen[number - 1];
+    const known = before && before.cpu_ms !== null && sample.cpu_ms !== null;
+    const spent = known ? Math.max(0, sample.cpu_ms! - before.cpu_ms!) / (sample.at_ms - before.at_ms) : null;
+    return { at: sample.at_ms, cpu: spent === null ? null : spent * 100, memory: sample.memory_bytes };
+  });
+  history.set(id, [...earlier, ...samples]);
 }
 
 export function samplesOf(id: string): Sample[] {

@@ -43,6 +43,12 @@ export interface Usage {
   network: { connections: number; refused: number; bytes_in: number; bytes_out: number } | null;
 }
 
+/** What the server has looked at by itself. */
+export interface PastUsage {
+  every_ms: number;
+  samples: { at_ms: number; cpu_ms: number | null; memory_bytes: number | null }[];
+}
+
 export interface Sandbox {
   id: string;
   owner: string;

@@ -34,6 +34,7 @@ pub async fn follow(
 ) -> Answered {
     need(&principal, if whose.all { Scope::Admin } else { Scope::Read })?;
     let place = desk.shared.streams.take(&principal.owner)?;
+    desk.take_interest();
     let events = desk.service().subscribe();
     let watch = Watch { desk, principal, whose, events: Some(events), last: None, _place: place };
     let looks = stream::unfold(watch, async |mut watch| {

@@ -20,9 +20,9 @@ use crate::auth::Principal;
 use crate::auth::scope::Scope;
 
 /// Sandboxes whose use is looked at for one answer; of more there is none shown.
-const MOST_LOOKED_AT: usize = 200;
+pub const MOST_LOOKED_AT: usize = 200;
 /// At the same time.
-const AT_ONCE: usize = 8;
+pub const AT_ONCE: usize = 8;
 
 /// Whose sandboxes are meant.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -55,7 +55,7 @@ pub async fn seen(desk: &Desk, principal: &Principal, whose: Whose) -> Result<Ve
 }
 
 /// One that has just ended uses nothing.
-async fn usage(desk: &Desk, sandbox: &SandboxInfo) -> Option<Usage> {
+pub async fn usage(desk: &Desk, sandbox: &SandboxInfo) -> Option<Usage> {
     desk.service().usage(&sandbox.owner, &sandbox.id).await.ok()
 }
 
