@@ -10,6 +10,7 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use issuer::{Issuer, Key, message, now};
 use oauth::{Client, REDIRECT, Tokens, account, agree, answered, call_at, form, resource, status, with};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use support::server::{Answer, Server};
@@ -281,6 +282,7 @@ fn people_sign_in_where_they_are_known() {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let url = provider.url();
+    world.write("sandpen.toml", "oidc_allow = ['@example.com']\n");
     let server = Server::guarded(
         &world,
         &[
@@ -291,8 +293,8 @@ fn people_sign_in_where_they_are_known() {
             "pen",
             "--oidc-client-secret-file",
             secret.to_str().unwrap(),
-            "--oidc-allow",
-            "@example.com",
+            "--config",
+            "sandpen.toml",
         ],
     );
     let client = Client::register(&server);
@@ -318,4 +320,16 @@ fn people_sign_in_where_they_are_known() {
     }
     let asked = provider.asked().join("\n");
     assert!(!asked.contains(&tokens.access[24..]), "our own token was sent on");
+
+    // Who is not let in any more is out, as soon as the server has heard of it.
+    let allow = |whom: &str, expected: u16| {
+        world.write("sandpen.toml", &format!("oidc_allow = ['{whom}']\n"));
+        server.signal(Signal::HUP);
+        wait_until(whom, || status(&server, &tokens.access) == expected);
+    };
+    allow("bob@example.com", 401);
+    assert_eq!(come_back(&server, &provider, &key, &client, |claims| claims).status, 403);
+    allow("alice@example.com", 200);
+    allow("@elsewhere.example", 401);
+    assert_eq!(client.refresh(&tokens.refresh).status, 400, "nor is what was granted renewed");
 }

@@ -51,7 +51,7 @@ pub struct AuthorizationServer {
     clients: Clients,
     codes: Codes,
     sealer: Sealer,
-    provider: Option<Arc<Provider>>,
+    pub provider: Option<Arc<Provider>>,
     verifying: Semaphore,
     /// Wrong passwords: from one place for one account, from one place, and for one account from everywhere.
     by_pair: Throttle,

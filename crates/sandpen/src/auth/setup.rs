@@ -15,6 +15,7 @@ use super::oauth::jwt::Issuers;
 use super::oauth::metadata::{self, Resource};
 use super::oauth::site::Site;
 use super::server::AuthorizationServer;
+use super::server::oidc::Provider;
 use crate::audit::Recorder;
 use crate::config::Config;
 
@@ -23,16 +24,18 @@ pub struct Setup {
     pub authentication: Authentication,
     /// Behind no guard: they are for those who have no token yet.
     pub routes: Router,
+    /// Where people sign in who are known elsewhere.
+    pub provider: Option<Arc<Provider>>,
 }
 
 /// `keyring`: none where everybody is let in.
 pub fn set_up(config: &Config, keyring: Option<Keyring>, listening: SocketAddr, recorder: Recorder) -> Result<Setup> {
     let Some(keyring) = keyring else {
-        return Ok(Setup { authentication: Authentication::Nobody, routes: Router::new() });
+        return Ok(Setup { authentication: Authentication::Nobody, routes: Router::new(), provider: None });
     };
     let settings = &config.oauth;
     let mut doorkeeper = Doorkeeper { keyring, oauth: None };
-    let mut routes = Router::new();
+    let (mut routes, mut provider) = (Router::new(), None);
     if settings.is_used() {
         let site = Arc::new(Site::new(settings.public_url.as_ref(), config.http.scheme(), listening)?);
         let fetcher = Fetcher::default();
@@ -51,9 +54,10 @@ pub fn set_up(config: &Config, keyring: Option<Keyring>, listening: SocketAddr, 
         if settings.own_server {
             let server = Arc::new(AuthorizationServer::open(config, site.clone(), fetcher, recorder)?);
             grants = Some(server.grants.clone());
+            provider.clone_from(&server.provider);
             routes = routes.merge(server.routes());
         }
         doorkeeper.oauth = Some(OAuth { site, issuers: Issuers::new(issuers, audiences), grants });
     }
-    Ok(Setup { authentication: Authentication::Tokens(Arc::new(doorkeeper)), routes })
+    Ok(Setup { authentication: Authentication::Tokens(Arc::new(doorkeeper)), routes, provider })
 }

@@ -126,7 +126,7 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let metrics = Metrics::default();
         metrics.listen(&outlet.events);
         let audit = Audit::start(&outlet.events, config.server.audit_log.as_deref(), &metrics)?;
-        let Setup { authentication, routes: for_strangers } =
+        let Setup { authentication, routes: for_strangers, provider } =
             setup::set_up(&config, keyring, address, audit.recorder())?;
         let links = artifact_links(&config, address)?;
         let drain = Drain::default();
@@ -188,7 +188,7 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let numbers = Numbers::open(&config, page, &outlet, &drain).await?;
         announce(&config, address, numbers.as_ref().map(|numbers| numbers.address));
         remark(&config);
-        let reload = Reload { config: config.clone().into(), server: &server, outlet: &outlet, turnstile };
+        let reload = Reload { config: config.clone().into(), server: &server, outlet: &outlet, turnstile, provider };
         service_manager::tell(Condition::Ready);
         let ((), (), ending) = tokio::join!(
             listener::serve(listener, tls, routes, &drain),

@@ -17,7 +17,7 @@ pub struct Reread {
 }
 
 impl Key {
-    /// Whether a server follows while it runs: what owners may have, and what calls get and may ask for.
+    /// Whether a server follows while it runs: what owners may have, what calls get and may ask for, and who may sign in.
     fn is_followed(self) -> bool {
         matches!(
             self,
@@ -50,6 +50,8 @@ impl Key {
                 | Self::Lifetime
                 | Self::Timeout
                 | Self::Network
+                | Self::OidcAllow
+                | Self::OidcScope
         )
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
 use axum::extract::{RawQuery, State};
@@ -33,8 +33,19 @@ pub struct Provider {
     fetcher: Fetcher,
     client: String,
     secret: String,
+    admission: RwLock<Admission>,
+}
+
+/// Whom the operator lets in, which may change while a server runs.
+struct Admission {
     admitted: Vec<Admitted>,
     scope: Scope,
+}
+
+impl Admission {
+    fn new(settings: &OAuthConfig) -> Self {
+        Self { admitted: settings.oidc_admitted.clone(), scope: settings.oidc_scope }
+    }
 }
 
 /// Of all that a provider says of somebody.
@@ -92,9 +103,13 @@ impl Provider {
             fetcher: fetcher.clone(),
             client: oidc.client_id.to_owned(),
             secret,
-            admitted: settings.oidc_admitted.clone(),
-            scope: settings.oidc_scope,
+            admission: RwLock::new(Admission::new(settings)),
         }))
+    }
+
+    /// Whoever is not among these any more is out from now on.
+    pub fn follow(&self, settings: &OAuthConfig) {
+        *self.admission.write().unwrap_or_else(PoisonError::into_inner) = Admission::new(settings);
     }
 
     pub fn name(&self) -> &str {
@@ -104,8 +119,9 @@ impl Provider {
     /// What somebody may do here whom this provider knows; nothing, if they are not let in, or not any more.
     pub fn allows(&self, who: &Who) -> Option<Scope> {
         let Who::Elsewhere { issuer, email, .. } = who else { return None };
-        let is_admitted = self.admitted.iter().any(|admitted| admitted.is(email.as_deref()));
-        (issuer == self.issuer.url().as_str() && is_admitted).then_some(self.scope)
+        let admission = self.admission.read().unwrap_or_else(PoisonError::into_inner);
+        let is_admitted = admission.admitted.iter().any(|admitted| admitted.is(email.as_deref()));
+        (issuer == self.issuer.url().as_str() && is_admitted).then_some(admission.scope)
     }
 
     async fn way_out(

@@ -1,11 +1,12 @@
 //! A server that is told to look at its settings again, or to end.
 
 use std::io::IsTerminal;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use sandbox::{Bounds, Signal};
 use tokio::time::timeout;
 
+use crate::auth::server::oidc::Provider;
 use crate::config::{Config, Key, Reread};
 use crate::http::drain::{Drain, GRACE};
 use crate::limits::Turnstile;
@@ -22,6 +23,7 @@ pub struct Reload<'a> {
     pub server: &'a Server,
     pub outlet: &'a Outlet,
     pub turnstile: Turnstile,
+    pub provider: Option<Arc<Provider>>,
 }
 
 impl Reload<'_> {
@@ -43,6 +45,9 @@ impl Reload<'_> {
         let networks = owners.into_iter().map(|(owner, limits)| (owner, limits.network)).collect();
         self.outlet.gateway.set_allowances(usual.network, networks);
         self.turnstile.set(&config);
+        if let Some(provider) = &self.provider {
+            provider.follow(&config.oauth);
+        }
         *current = config;
         if !later.is_empty() {
             let keys = later.into_iter().map(Key::name).collect::<Vec<_>>().join(", ");
