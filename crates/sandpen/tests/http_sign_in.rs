@@ -243,6 +243,38 @@ fn accounts_come_and_go_while_a_server_runs() {
 }
 
 #[test]
+fn one_grant_is_ended_and_the_others_go_on() {
+    needs_sandboxes!();
+    let world = World::new();
+    account(&world, "alice", &[]);
+    let server = Server::guarded(&world, &["--oauth"]);
+    world.run(&["account", "grants"]).expect(0, "").says("nobody has let a client in");
+    let client = Client::register(&server);
+    let (first, second) = (client.tokens(), client.tokens());
+    let listed = world.run(&["--json", "account", "grants"]).json();
+    let grants = listed["grants"].as_array().unwrap();
+    assert_eq!(grants.len(), 2);
+    for grant in grants {
+        assert_eq!(
+            (&grant["who"], &grant["client_name"], &grant["scope"]),
+            (&json!("alice"), &json!("A test"), &json!("run"))
+        );
+        assert!(!listed.to_string().contains(&first.access[24..]), "the token itself is shown");
+    }
+    let shown = world.run(&["account", "grants"]).succeeds();
+    let of_first =
+        grants.iter().map(|grant| grant["id"].as_str().unwrap()).find(|id| first.access.contains(id)).unwrap();
+    assert!(shown.contains(of_first) && shown.contains("A test"), "{shown}");
+    assert_eq!((status(&server, &first.access), status(&server, &second.access)), (200, 200));
+    assert_eq!(world.run(&["account", "revoke", of_first, "0123456789ab"]).code, Some(1), "one of them is none");
+    assert_eq!(status(&server, &first.access), 200, "so nothing was done");
+    world.run(&["account", "revoke", of_first]).expect(0, &format!("{of_first}\n"));
+    wait_until("it is ended", || status(&server, &first.access) == 401);
+    assert_eq!(client.refresh(&first.refresh).status, 400);
+    assert_eq!(status(&server, &second.access), 200);
+}
+
+#[test]
 fn rights_are_no_more_than_was_asked_for_and_than_the_account_has() {
     needs_sandboxes!();
     let world = World::new();

@@ -298,7 +298,7 @@ pub(super) fn seconds_of(time: SystemTime) -> Option<u64> {
     time.duration_since(SystemTime::UNIX_EPOCH).ok().map(|since| since.as_secs())
 }
 
-pub(super) fn moment(seconds: u64) -> SystemTime {
+pub fn moment(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 

@@ -7,6 +7,7 @@ use clap::{Args, Subcommand};
 use sandbox::{Owner, Result, Signal};
 use serde::Serialize;
 
+use self::grants::{GrantsArguments, RevokeArguments};
 use super::secret::ask::{self, Asked};
 use crate::auth::account::{Account, AccountFile, AccountName, PasswordDigest};
 use crate::auth::scope::Scope;
@@ -16,6 +17,8 @@ use crate::exit::Exit;
 use crate::output::{self, Audience};
 use crate::table::{Align, Table};
 use crate::time;
+
+mod grants;
 
 /// Make and remove accounts for people who sign in to `sandpen serve --oauth`
 ///
@@ -28,6 +31,8 @@ use crate::time;
     ("sandpen account create bob --owner local --scope read", "bob sees yours, and changes nothing"),
     ("sandpen account password alice", "a new password, which ends all that was granted"),
     ("sandpen account remove alice", "and alice is out"),
+    ("sandpen account grants", "what people have let clients do, also those of an identity provider"),
+    ("sandpen account revoke 0a1b2c3d4e5f", "end one of these"),
 ]))]
 pub struct Arguments {
     #[command(subcommand)]
@@ -40,6 +45,8 @@ enum Action {
     Ls(LsArguments),
     Password(PasswordArguments),
     Remove(RemoveArguments),
+    Grants(GrantsArguments),
+    Revoke(RevokeArguments),
 }
 
 /// Make an account; the password is typed unseen, or read from a pipe
@@ -117,6 +124,8 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         Action::Ls(arguments) => ls(&arguments, &file, audience),
         Action::Password(arguments) => password(&arguments, &file, audience),
         Action::Remove(arguments) => remove(&arguments, &file, audience),
+        Action::Grants(arguments) => grants::list(&arguments, &config),
+        Action::Revoke(arguments) => grants::revoke(&arguments, &config),
     }
 }
 
