@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use sandbox::{Error, Owner, Result};
@@ -14,13 +15,17 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use self::client::Client;
+use crate::auth::account::{Account, AccountFile, PasswordDigest};
 use crate::auth::keyring::Keyring;
 use crate::auth::scope::Scope;
+use crate::auth::server::grants::{Agreed, Grants};
+use crate::auth::server::records::{RecordsFile, Who};
 use crate::auth::token::{NewToken, Shown, Token, TokenFile};
 use crate::exit::Exit;
 use crate::{output, random, wiring};
 
 mod client;
+mod processor;
 
 /// Connections of good clients, each with one call after the other.
 const CLIENTS: usize = 16;
@@ -31,10 +36,13 @@ const LASTS: Duration = Duration::from_secs(10);
 const STORM: usize = 64;
 const CREATES: usize = 9;
 const TIMINGS: usize = 100_000;
+const GRANT_LIVES: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Serialize)]
 struct Report {
     calls: Calls,
+    /// With what somebody has granted instead of a token that was made.
+    calls_by_grant: Calls,
     calls_beside_slow_clients: Calls,
     storm: Storm,
     timing: Timing,
@@ -57,6 +65,18 @@ struct Storm {
     worst_beside_a_greedy_one: f64,
     /// While all of them make one after the other.
     worst_with_all: f64,
+    /// Of the slowest of them.
+    with_all_ms: f64,
+    /// What one create and its stop cost the processors, all processes of the server together.
+    processor_ms: Option<f64>,
+    processors: usize,
+}
+
+impl Storm {
+    /// How long each has to wait for its turn, whatever its turn is, when the processors do nothing else.
+    fn floor_ms(&self) -> Option<f64> {
+        Some(self.processor_ms? * TENANTS as f64 / self.processors as f64)
+    }
 }
 
 /// Refusals of tokens that differ from a right one in the first or in the last character of their secret.
@@ -77,11 +97,13 @@ pub fn run(as_json: bool) -> Result<Exit> {
         let address = server.address;
         let tokens = &place.tokens;
         let calls = calls(address, &tokens[0]).await?;
+        let by_grant = self::calls(address, &place.grant).await?;
         let slow = slow_clients(address, &tokens[0]).await?;
         let beside = self::calls(address, &tokens[0]).await?;
         drop(slow);
-        let storm = storm(address, tokens).await?;
-        Ok(Report { calls, calls_beside_slow_clients: beside, storm, timing: place.timing()?, load_before })
+        let storm = storm(&server, tokens).await?;
+        let timing = place.timing()?;
+        Ok(Report { calls, calls_by_grant: by_grant, calls_beside_slow_clients: beside, storm, timing, load_before })
     })?;
     if as_json {
         output::object(&report);
@@ -95,15 +117,30 @@ pub fn run(as_json: bool) -> Result<Exit> {
 struct Place {
     directory: std::path::PathBuf,
     tokens: Vec<String>,
+    grant: String,
 }
 
 impl Place {
     fn make() -> Result<Self> {
         let directory = std::env::temp_dir().join(format!("sandpen-bench-{}", random::digits()?));
-        let mut place = Self { directory, tokens: Vec::new() };
+        let mut place = Self { directory, tokens: Vec::new(), grant: String::new() };
         let tokens = (0..TENANTS).map(|number| place.token(&format!("tenant-{number}")));
         place.tokens = tokens.map(|token| token.map(|token| token.reveal().to_owned())).collect::<Result<_>>()?;
+        place.grant = place.granted()?;
         Ok(place)
+    }
+
+    /// What a client has whose person has signed in and agreed.
+    fn granted(&self) -> Result<String> {
+        let now = SystemTime::now();
+        let accounts = AccountFile::of_state_directory(&self.directory)?;
+        let account = Account::new("tenant-0".parse()?, Scope::Run, PasswordDigest::new(&random::digits()?)?, now)?;
+        let who = Who::Account { name: "tenant".to_owned(), revision: account.revision.clone() };
+        accounts.create("tenant".parse()?, account)?;
+        let records = Arc::new(RecordsFile::of_state_directory(&self.directory)?);
+        let grants = Grants::new(records, Arc::new(accounts), Arc::new(|_| None), GRANT_LIVES);
+        let agreed = Agreed { client: "bench".to_owned(), who, scope: Scope::Run.claim().to_owned() };
+        Ok(grants.begin(&agreed, now)?.1.access)
     }
 
     fn token(&self, owner: &str) -> Result<Token> {
@@ -116,7 +153,7 @@ impl Place {
         let failed = |cause: std::io::Error| Error::unavailable("the server does not start").with_cause(cause);
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command
-            .args(["--json", "serve", "--listen", "127.0.0.1:0", "--log", "off", "--state-dir"])
+            .args(["--json", "serve", "--oauth", "--listen", "127.0.0.1:0", "--log", "off", "--state-dir"])
             .arg(&self.directory);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
         let mut line = String::new();
@@ -240,7 +277,8 @@ async fn slow_clients(address: SocketAddr, token: &str) -> Result<JoinSet<()>> {
     Ok(slow)
 }
 
-async fn storm(address: SocketAddr, tokens: &[String]) -> Result<Storm> {
+async fn storm(server: &Serving, tokens: &[String]) -> Result<Storm> {
+    let address = server.address;
     let mut idle = Vec::new();
     for token in tokens {
         idle.push(creates(address, token).await?);
@@ -262,16 +300,26 @@ async fn storm(address: SocketAddr, tokens: &[String]) -> Result<Storm> {
     }
     drop(greedy);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let mut all: JoinSet<Result<f64>> = JoinSet::new();
+    let before = processor::time(server.child.id());
+    let mut all: JoinSet<Result<(f64, f64)>> = JoinSet::new();
     for (token, idle) in tokens.iter().cloned().zip(idle.clone()) {
-        all.spawn(async move { Ok(creates(address, &token).await? / idle) });
+        all.spawn(async move { creates(address, &token).await.map(|took| (took, took / idle)) });
     }
-    let mut worst: f64 = 0.0;
+    let (mut worst, mut slowest): (f64, f64) = (0.0, 0.0);
     while let Some(done) = all.join_next().await {
-        worst = worst.max(done.map_err(|cause| Error::internal("a tenant broke").with_cause(cause))??);
+        let (took, times) = done.map_err(|cause| Error::internal("a tenant broke").with_cause(cause))??;
+        (worst, slowest) = (worst.max(times), slowest.max(took));
     }
+    let spent = processor::time(server.child.id()).zip(before).map(|(after, before)| after.saturating_sub(before));
     idle.sort_by(f64::total_cmp);
-    Ok(Storm { idle_ms: idle[idle.len() / 2], worst_beside_a_greedy_one: beside, worst_with_all: worst })
+    Ok(Storm {
+        idle_ms: idle[idle.len() / 2],
+        worst_beside_a_greedy_one: beside,
+        worst_with_all: worst,
+        with_all_ms: slowest,
+        processor_ms: spent.map(|spent| milliseconds(spent) / (TENANTS * CREATES) as f64),
+        processors: std::thread::available_parallelism().map_or(1, usize::from),
+    })
 }
 
 /// The median time of some, one after the other.
@@ -292,7 +340,7 @@ fn milliseconds(duration: Duration) -> f64 {
 
 impl Report {
     fn table(&self) -> String {
-        let Self { calls, calls_beside_slow_clients: beside, storm, timing, load_before } = self;
+        let Self { calls, calls_by_grant, calls_beside_slow_clients: beside, storm, timing, load_before } = self;
         let mut table = "| Load | Measured | Goal |\n| --- | ---: | ---: |\n".to_owned();
         let mut row = |what: String, measured: String, goal: &str| {
             let _ = writeln!(table, "| {what} | {measured} | {goal} |");
@@ -304,6 +352,8 @@ impl Report {
         );
         row("their median".into(), format!("{:.1} ms", calls.median_ms), "");
         row("their 99th percentile".into(), format!("{:.1} ms", calls.p99_ms), "≤ 50 ms");
+        row("the same with a token of OAuth".into(), format!("{:.0} a second", calls_by_grant.per_second), "≥ 1000");
+        row("their 99th percentile".into(), format!("{:.1} ms", calls_by_grant.p99_ms), "≤ 50 ms");
         row(format!("the same beside {SLOW} slow clients"), format!("{:.0} a second", beside.per_second), "");
         row("their 99th percentile".into(), format!("{:.1} ms", beside.p99_ms), "≤ 500 ms");
         row(format!("create and stop of one of {TENANTS} tenants, idle"), format!("{:.1} ms", storm.idle_ms), "");
@@ -314,6 +364,11 @@ impl Report {
             "≤ × 2",
         );
         row("the slowest of 24 that all make one after the other".into(), ratio(storm.worst_with_all), "");
+        row("its time".into(), format!("{:.0} ms", storm.with_all_ms), "");
+        if let (Some(each), Some(floor)) = (storm.processor_ms, storm.floor_ms()) {
+            row("processor time of one create and stop meanwhile".into(), format!("{each:.1} ms"), "");
+            row(format!("{TENANTS} of these on {} processors", storm.processors), format!("{floor:.0} ms"), "");
+        }
         let times = format!("{:.0} and {:.0} ns", timing.first_ns, timing.last_ns);
         row("refusal of a token that is wrong in its first and in its last character".into(), times, "");
         row(format!("whether they are told apart, t over {TIMINGS} each"), format!("{:.1}", timing.t), "within ± 4.5");
