@@ -62,7 +62,7 @@ pub enum ToInit {
 /// Something that a child of process 1 does, with descriptors: a channel for this piece of work comes first.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Work {
-    /// Then stdin, stdout and stderr unless it has a terminal.
+    /// Then stdin, stdout and stderr unless it has a terminal; with one, perhaps a pipe that is closed when the command ends.
     Exec(Exec),
     /// Then a pipe where the operation moves bytes.
     File(FileOperation),

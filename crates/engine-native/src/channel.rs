@@ -70,6 +70,12 @@ impl Stream {
         rustix::io::ioctl_fionbio(&descriptor, true)?;
         Ok(Self(syscall::watch(descriptor)?))
     }
+
+    /// What is there at this moment, whatever is known of the descriptor: nothing when it would have to be waited for.
+    pub fn read_now(&self, buffer: &mut [u8]) -> usize {
+        let mut read = || rustix::io::retry_on_intr(|| rustix::io::read(self.0.get_ref(), &mut *buffer));
+        read().or_else(|_| read()).unwrap_or(0)
+    }
 }
 
 impl AsyncRead for Stream {
@@ -81,8 +87,13 @@ impl AsyncRead for Stream {
                     buffer.advance(count);
                     return Poll::Ready(Ok(()));
                 }
-                // A terminal whose last program is gone says so.
-                Err(rustix::io::Errno::IO) => return Poll::Ready(Ok(())),
+                // A terminal whose last program is gone says so. It may have written something after the kernel had looked for
+                // that, and before the kernel saw that it is gone.
+                Err(rustix::io::Errno::IO) => {
+                    let count = self.read_now(buffer.initialize_unfilled());
+                    buffer.advance(count);
+                    return Poll::Ready(Ok(()));
+                }
                 Err(rustix::io::Errno::AGAIN) => guard.clear_ready(),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),

@@ -54,6 +54,7 @@ mod saved;
 pub mod seccomp;
 mod skeleton;
 mod syscall;
+mod terminal;
 mod wire;
 
 use agent::messages;

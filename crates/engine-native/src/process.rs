@@ -20,6 +20,7 @@ use tokio::sync::Mutex;
 use crate::channel::{Channel, Stream};
 use crate::live::{Live, not_found};
 use crate::role;
+use crate::terminal::Lifeline;
 use crate::wire::{EndCause, ExecEnd, FromExec, ToExec, ToInit, Work};
 
 /// Starting takes a millisecond; a machine under the heaviest load has started it by then.
@@ -39,30 +40,34 @@ pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
         (None, OutputTarget::Streams | OutputTarget::Joined) => Some(Pipes::new().map_err(internal)?),
         (Some(_), OutputTarget::Streams | OutputTarget::Joined) | (_, OutputTarget::Log) => None,
     };
+    let lifeline = request.terminal.map(|_| Lifeline::new()).transpose().map_err(internal)?;
+    let (lifeline, held) = lifeline.unzip();
     let given: Vec<_> = [theirs.as_fd()]
         .into_iter()
         .chain(streams.iter().flat_map(|pipes| pipes.theirs.iter().map(AsFd::as_fd)))
+        .chain(held.iter().map(AsFd::as_fd))
         .collect();
     let message = message(request, live.description.environment.clone(), live.work_directory(request));
     let message = ToInit::Work(Work::Exec(message));
     let mark = live.door.get().map(Door::mark);
     let kills_before = live.meter.out_of_memory_kills();
     live.channel.send(&message, &given).await.map_err(|cause| not_found(live.id()).with_cause(cause))?;
-    drop(theirs);
+    drop((theirs, held));
 
     let mut terminal = None;
-    let (stdin, stdout, stderr): (Stream, Stream, Box<dyn AsyncRead + Send + Unpin>) =
+    let (stdin, stdout, stderr): (Stream, Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncRead + Send + Unpin>) =
         match (start_in_time(&live, &channel, request).await?, streams) {
             (None, Some(pipes)) => {
                 let [stdin, stdout, stderr] = pipes.ours;
-                (stdin, stdout, Box::new(stderr))
+                (stdin, Box::new(stdout), Box::new(stderr))
             }
             (Some(controller), _) => {
+                let lifeline = lifeline.ok_or_else(|| Error::internal("there is a terminal that nobody asked for"))?;
                 let again = || controller.try_clone().map_err(internal);
                 let (input, output) =
                     (Stream::new(again()?).map_err(internal)?, Stream::new(again()?).map_err(internal)?);
                 terminal = Some(controller);
-                (input, output, Box::new(tokio::io::empty()))
+                (input, Box::new(lifeline.bound(output)), Box::new(tokio::io::empty()))
             }
             (None, None) if request.output == OutputTarget::Log => {
                 let control = Control::new(live, channel, None, kills_before, mark);
@@ -72,7 +77,7 @@ pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
             (None, None) => return Err(Error::internal("the sandbox gave no terminal")),
         };
     let control = Control::new(live, channel, terminal, kills_before, mark);
-    Ok(Process { stdin: Some(Box::new(stdin)), stdout: Box::new(stdout), stderr, control: Box::new(control) })
+    Ok(Process { stdin: Some(Box::new(stdin)), stdout, stderr, control: Box::new(control) })
 }
 
 struct Pipes {

@@ -55,19 +55,21 @@ struct Started {
     /// The side of the terminal that is not the command's.
     controller: Option<OwnedFd>,
     log: Option<Log>,
+    /// Of a command with a terminal, for as long as it runs: closing it tells its end to who reads from there.
+    lifeline: Vec<OwnedFd>,
 }
 
 fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Started, Failure> {
-    let (controller, log, streams) = match request.terminal {
+    let (controller, log, streams, lifeline) = match request.terminal {
         _ if request.logged => {
             let (log, streams) = open_log(request).map_err(|error| (ExecStage::Log, errno_of(&error)))?;
-            (None, Some(log), streams)
+            (None, Some(log), streams, Vec::new())
         }
         Some(size) => {
             let (controller, terminal) = open_terminal(size, request.account).map_err(failed(ExecStage::Terminal))?;
-            (Some(controller), None, vec![terminal])
+            (Some(controller), None, vec![terminal], streams)
         }
-        None => (None, None, streams),
+        None => (None, None, streams, Vec::new()),
     };
     let (at, memory_kills) = (Instant::now(), memory::kills());
     let mut failure = None;
@@ -77,7 +79,9 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
     syscall::end_after(0);
     let pid = pid.map_err(|error| (ExecStage::Fork, errno_of(&error)))?;
     match failure {
-        None => Ok(Started { pid, at, memory_kills, orphans: tree::Orphans::of(pid), signals, controller, log }),
+        None => {
+            Ok(Started { pid, at, memory_kills, orphans: tree::Orphans::of(pid), signals, controller, log, lifeline })
+        }
         Some(failure) => {
             let _ = syscall::reap(pid);
             Err(failure)
@@ -285,6 +289,7 @@ impl Supervisor {
         if let Some(channel) = self.channel.take() {
             let _ = wire::send(channel.as_fd(), &FromExec::Ended(end), &[]);
         }
+        self.started.lifeline.clear();
         self.stay_for_daemons();
     }
 
