@@ -8,6 +8,9 @@ use rustix::fs::{Access, AtFlags, CWD};
 
 use super::{Controller, Place, Version};
 
+/// The group of the server itself, beside those of its sandboxes. The unit of systemd names it too.
+const ASIDE: &str = "sandpen-server";
+
 /// A controller that cannot be used, with what to do about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
@@ -54,22 +57,31 @@ fn place(controller: Controller, hierarchies: &[Hierarchy]) -> Result<Place, (St
             "run under `systemd-run --user --scope -p Delegate=yes`, or mount cgroups".to_owned(),
         ));
     };
-    let parents: &[&PathBuf] = match hierarchy.version {
-        // Groups with processes and groups with subgroups may be the same.
-        Version::V1 => &[&hierarchy.own],
-        // They may not, except at the top: below our own group only if it can be emptied.
-        Version::V2 => &[&hierarchy.own, &hierarchy.top],
-    };
-    for parent in parents {
-        let writable = rustix::fs::accessat(CWD, parent.as_path(), Access::WRITE_OK, AtFlags::EACCESS).is_ok();
+    for parent in parents(hierarchy) {
+        let writable = rustix::fs::accessat(CWD, parent, Access::WRITE_OK, AtFlags::EACCESS).is_ok();
         if writable && (hierarchy.version == Version::V1 || can_have_children(parent)) {
-            return Ok(Place { controller, version: hierarchy.version, parent: (*parent).clone() });
+            return Ok(Place { controller, version: hierarchy.version, parent: parent.to_owned() });
         }
     }
     Err((
         "this user may not make cgroups here".to_owned(),
         "run as root, or under `systemd-run --user --scope -p Delegate=yes`".to_owned(),
     ))
+}
+
+/// Where groups of sandboxes may be, the best place first.
+fn parents(hierarchy: &Hierarchy) -> Vec<&Path> {
+    let (own, top) = (hierarchy.own.as_path(), hierarchy.top.as_path());
+    match hierarchy.version {
+        // Groups with processes and groups with subgroups may be the same.
+        Version::V1 => vec![own],
+        // They may not, except at the top: below our own group only if it can be emptied. A service manager that put us into our
+        // place aside (DelegateSubgroup=) did so to keep the group around it free for those of sandboxes.
+        Version::V2 => {
+            let around = own.parent().filter(|_| own != top && own.file_name().is_some_and(|name| name == ASIDE));
+            around.into_iter().chain([own, top]).collect()
+        }
+    }
 }
 
 /// On version 2 a group that holds processes cannot pass controllers on. Ours may be emptied into a subgroup when
@@ -93,7 +105,7 @@ pub(super) fn enable_controllers(group: &Path) -> io::Result<()> {
     let Some(parent) = group.parent() else { return Ok(()) };
     let wanted = "+memory +cpu +pids";
     if fs::write(parent.join("cgroup.subtree_control"), wanted).is_err() {
-        let aside = parent.join("sandpen-server");
+        let aside = parent.join(ASIDE);
         fs::create_dir_all(&aside)?;
         for process in fs::read_to_string(parent.join("cgroup.procs"))?.lines() {
             fs::write(aside.join("cgroup.procs"), process)?;
@@ -150,6 +162,19 @@ mod tests {
         assert_eq!(found[0].own, Path::new("/sys/fs/cgroup/memory/jobs/7"));
         assert_eq!(found[1].own, Path::new("/sys/fs/cgroup/cpu,cpuacct/"));
         assert_eq!((found[2].version, found[2].own.as_path()), (Version::V2, Path::new("/sys/fs/cgroup/unified/")));
+    }
+
+    #[test]
+    fn a_server_that_was_put_aside_has_its_sandboxes_beside_it() {
+        let mounts = "30 25 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let service = Path::new("/sys/fs/cgroup/system.slice/sandpen.service");
+        let found = |group: &str| parse(mounts, &format!("0::/system.slice/{group}\n")).remove(0);
+        let (aside, plain) = (found("sandpen.service/sandpen-server"), found("sandpen.service"));
+        let top = Path::new("/sys/fs/cgroup");
+        assert_eq!(parents(&aside), [service, &service.join("sandpen-server"), top]);
+        assert_eq!(parents(&plain), [service, top]);
+        let unit = include_str!("../../../../deploy/systemd/sandpen.service");
+        assert!(unit.contains(&format!("\nDelegateSubgroup={ASIDE}\n")), "the unit calls it otherwise");
     }
 
     #[test]
