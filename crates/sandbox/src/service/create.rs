@@ -214,10 +214,10 @@ impl Core {
         let admission = self.ledger.lock_admission().await?;
         self.lose_ended_elsewhere();
         let records = self.ledger.scan(&spec.owner)?;
-        if let Some(name) = &spec.name {
-            if records.iter().any(|record| record.spec.name.as_ref() == Some(name)) {
-                return Err(name_taken(name));
-            }
+        if let Some(name) = &spec.name
+            && records.iter().any(|record| record.spec.name.as_ref() == Some(name))
+        {
+            return Err(name_taken(name));
         }
         let elsewhere = self.elsewhere(&spec.owner, &records, &admission).await?;
         self.registry.reserve(id, spec, quota, &elsewhere, now)?;
