@@ -62,6 +62,7 @@ fn main() -> ExitCode {
         network::without_a_network_nobody_comes,
         network::only_usual_sockets_can_be_made,
         signals::a_supervisor_that_is_killed_or_stopped_takes_the_sandbox_along,
+        signals::a_stop_that_comes_from_inside_is_none,
         signals::a_helper_that_stands_by_does_so_too,
         signals::a_bridge_that_is_stopped_is_not_waited_for,
         signals::a_bridge_that_is_stopped_has_no_hold_on_its_sandbox,

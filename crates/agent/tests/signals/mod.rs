@@ -36,6 +36,22 @@ pub async fn a_supervisor_that_is_killed_or_stopped_takes_the_sandbox_along() {
     }
 }
 
+/// They can send process 1 what a daemon sends, and say of a queued signal who sent it. Only what comes from outside counts.
+pub async fn a_stop_that_comes_from_inside_is_none() {
+    let mut sandbox = Hosted::start(&as_root(persistent(LONG))).await;
+    let link = sandbox.connect().await.unwrap();
+    let script = r#"kill -TERM 1; perl -e '
+        my $call = `uname -m` eq "aarch64\n" ? 138 : 129;
+        my $about = pack("iiiiii", 15, 0, -1, 0, 0, 0) . ("\0" x 104);
+        syscall($call, 1, 15, $about) == 0 and print "sent\n"'
+        sleep 1; echo alive"#;
+    assert_eq!(says(&link, &shell(script)).await.1, "sent\nalive\n");
+    assert_eq!(says(&link, &shell("echo again")).await.1, "again\n");
+    assert!(!sandbox.has_ended());
+    rustix::process::kill_process(Pid::from_raw(sandbox.process_1).unwrap(), Signal::TERM).unwrap();
+    assert!(sandbox.ended().await.success(), "the daemon's own is heard");
+}
+
 /// It may have been given a command in the same moment.
 pub async fn a_helper_that_stands_by_does_so_too() {
     for signal in ["KILL", "STOP"] {

@@ -100,6 +100,15 @@ struct Init {
 /// Dead children that are collected in one go: whoever has something to say is heard, however fast programs end.
 const MOST_COLLECTED: usize = 256;
 
+/// Whether a record of a signal is a stop by the daemon. Programs that are root can send us the same signal, and the kernel says
+/// of a sender whether it is inside: one that is not has no number here. That is true of what was sent by `kill`, whose code
+/// nobody else can give; with other codes a sender says itself who it is.
+fn is_stop(record: &[u8; 128]) -> bool {
+    let number = |at: usize| i32::from_ne_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+    let (signal, code, sender) = (number(0), number(8), number(12));
+    (signal, code, sender) == (libc::SIGTERM, libc::SI_USER, 0)
+}
+
 /// Why process 1 has nothing more to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
@@ -248,8 +257,7 @@ impl Init {
             if rustix::io::read(&self.signals, &mut record).is_err() {
                 break;
             }
-            // A record begins with the number of the signal.
-            if i32::from_ne_bytes([record[0], record[1], record[2], record[3]]) == libc::SIGTERM {
+            if is_stop(&record) {
                 end = Some(End::Stopped);
             }
         }
