@@ -16,9 +16,16 @@ fn main() {
     for path in ["src/frame.rs", "src/messages.rs", "src/stream.rs"] {
         println!("cargo::rerun-if-changed={path}");
     }
-    for path in
-        ["init/Cargo.toml", "init/build.rs", "init/src", "seccomp", "src/seccomp", "src/syscall.rs", "src/wire.rs"]
-    {
+    for path in [
+        "init/Cargo.toml",
+        "init/build.rs",
+        "init/src",
+        "seccomp",
+        "src/rights.rs",
+        "src/seccomp",
+        "src/syscall.rs",
+        "src/wire.rs",
+    ] {
         println!("cargo::rerun-if-changed={NATIVE}/{path}");
     }
     println!("cargo::rerun-if-env-changed={PREBUILT}");

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 /// How process 1 is to live in a sandbox that a daemon makes.
 ///
 /// It is to be the first process of a pid namespace, and root there with `SETUID`, `SETGID`, `SETPCAP`, `KILL` and `CHOWN`;
-/// programs get none of them. It needs `/proc`, and a `/run` that only root can write to, for the logs of detached commands.
+/// programs get none of them. For [`HostedRole::Root`] it needs `DAC_OVERRIDE`, `FOWNER` and `FSETID` besides. It needs `/proc`, and a `/run` that only root can write to, for the logs of detached commands.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosted {
     /// Lets in who knows it. Process 1 is told its digest only: what it is told can be read by everybody inside.
@@ -16,17 +16,18 @@ pub struct Hosted {
     /// Whom programs run as.
     pub user: u32,
     pub group: u32,
+    pub role: HostedRole,
     /// An ephemeral one ends with the connection that came first, and when none comes within half a minute. A persistent
     /// one stays until its deadline, or until nobody has used it for `idle`.
     pub persistence: Persistence,
     pub idle: Duration,
-    /// A persistent one that is told to end by `SIGTERM` writes its files to [`KEPT_DIRECTORY`] first, which is to be root's
-    /// and to outlive it, and goes on with them when it is started again. How it has ended says [`KeptExit`].
+    /// What a persistent one makes of `SIGTERM`. How it has ended says [`KeptExit`], where that is not simply its end.
     ///
-    /// [`KEPT_DIRECTORY`]: crate::KEPT_DIRECTORY
     /// [`KeptExit`]: crate::KeptExit
-    pub keeps_files: bool,
+    pub rest: HostedRest,
     pub open_files: u64,
+    /// For files on a disk. How much there is in memory is said by its mounts.
+    pub largest_file: Option<u64>,
     /// Whether all connections that programs make are caught and come out of [`Connection::accept`], and their questions
     /// for names out of [`Connection::question`]. Process 1 then needs a network of its own with a loopback alone, and
     /// `NET_ADMIN` and `NET_BIND_SERVICE` besides; names are asked for at 127.0.0.1.
@@ -37,6 +38,29 @@ pub struct Hosted {
     pub streams: HostedStreams,
     /// Directories that are to belong to programs: they are made where they are missing. What lies in them stays as it is.
     pub places: Vec<GuestPath>,
+}
+
+/// What programs may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostedRole {
+    /// What their user may, without any right beyond that.
+    Guest,
+    /// They are user 0 and keep the rights of a sandbox's root: seven, over its own files and processes.
+    Root,
+}
+
+/// What becomes of a persistent sandbox that is stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostedRest {
+    /// It ends.
+    None,
+    /// It writes its files to [`KEPT_DIRECTORY`] first, which is to be root's and to outlive it, and goes on with them when it is
+    /// started again.
+    ///
+    /// [`KEPT_DIRECTORY`]: crate::KEPT_DIRECTORY
+    Kept,
+    /// Its files are where they outlive it, and it goes on with them.
+    Lasting,
 }
 
 /// What programs find when they connect to somewhere.
@@ -61,20 +85,29 @@ impl Hosted {
     pub fn arguments(&self) -> Vec<String> {
         let life = match self.persistence {
             Persistence::Ephemeral => "ephemeral",
-            Persistence::Persistent if self.keeps_files => "kept",
-            Persistence::Persistent => "persistent",
+            Persistence::Persistent => match self.rest {
+                HostedRest::None => "persistent",
+                HostedRest::Kept => "kept",
+                HostedRest::Lasting => "lasting",
+            },
+        };
+        let rights = match self.role {
+            HostedRole::Guest => "guest",
+            HostedRole::Root => "root",
         };
         let idle = u64::try_from(self.idle.as_millis()).unwrap_or(u64::MAX / 2);
         let role = match self.streams {
             HostedStreams::Unused => "hosted",
             HostedStreams::Bridge => "hosted-with-bridge",
         };
-        let words = [role.to_owned(), self.user.to_string(), self.group.to_string(), life.to_owned()];
+        let (user, group) = (self.user.to_string(), self.group.to_string());
+        let words = [role.to_owned(), user, group, rights.to_owned(), life.to_owned()];
         let port = match self.network {
             HostedNetwork::Untouched => 0,
             HostedNetwork::Caught { proxy_port } => proxy_port,
         };
-        let numbers = [idle.to_string(), self.open_files.to_string(), port.to_string()];
+        let largest = self.largest_file.unwrap_or(0);
+        let numbers = [idle.to_string(), self.open_files.to_string(), largest.to_string(), port.to_string()];
         let digest = Sha256::digest(self.token.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
         words.into_iter().chain(numbers).chain([digest]).chain(self.places.iter().map(ToString::to_string)).collect()
     }

@@ -38,7 +38,7 @@ pub use connection::{Connection, Frozen, Measured, Watcher};
 pub use dial::Dialled;
 pub use entrance::{Arrival, Question};
 pub use files::AgentFiles;
-pub use hosted::{Hosted, HostedNetwork, HostedStreams};
+pub use hosted::{Hosted, HostedNetwork, HostedRest, HostedRole, HostedStreams};
 pub use messages::{KEPT_DIRECTORY, KeptExit, PROGRAM_DIRECTORY};
 
 /// Process 1: a static program for Linux, which an image needs nothing for.

@@ -32,6 +32,11 @@ impl Allowance {
         Self::new(held.saturating_mul(2).saturating_add(BESIDES))
     }
 
+    /// For archives of all that a sandbox can have on its disk.
+    pub fn of_layer(limits: &Limits) -> Self {
+        Self::new(limits.disk.bytes().saturating_mul(2).saturating_add(BESIDES))
+    }
+
     fn take(&self, bytes: u64) -> io::Result<()> {
         let taken = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
         taken.map(drop).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))

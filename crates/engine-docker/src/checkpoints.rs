@@ -18,6 +18,7 @@ use crate::carrier::Carrier;
 use crate::compare::{Known, Walk, differences};
 use crate::engine::{DockerEngine, Shared};
 use crate::live::Live;
+use crate::record::Storage;
 use crate::recovery::unless_unavailable;
 use crate::shelf::{Shelf, bytes_of, unusable};
 
@@ -58,6 +59,7 @@ impl Checkpoints for DockerEngine {
 
 impl Shared {
     async fn checkpoint(&self, live: &Arc<Live>) -> Result<Checkpoint> {
+        check_memory(live)?;
         let _alone = live.turn.write().await;
         self.check_whole(live)?;
         let _frozen = frozen(live).await?;
@@ -87,6 +89,17 @@ impl Shared {
 
     async fn changes(&self, live: &Arc<Live>, since: Option<Checkpoint>, most: usize) -> Result<Changes> {
         let _inside = self.inside(live).await?;
+        let in_layer = match live.description.storage {
+            Storage::Memory => Changes { entries: Vec::new(), truncated: false },
+            Storage::Layer => {
+                let (entries, truncated) = self.layer_changes(live, most).await?;
+                Changes { entries, truncated }
+            }
+        };
+        Ok(together(in_layer, self.changes_in_memory(live, since, most).await?, most))
+    }
+
+    async fn changes_in_memory(&self, live: &Arc<Live>, since: Option<Checkpoint>, most: usize) -> Result<Changes> {
         let shelf = self.shelf(live.id());
         let trees = live.description.trees();
         let before = match since {
@@ -107,6 +120,7 @@ impl Shared {
     }
 
     async fn restore(&self, live: &Arc<Live>, to: Checkpoint) -> Result<()> {
+        check_memory(live)?;
         let _alone = live.turn.write().await;
         let shelf = self.shelf(live.id());
         let kept = shelf.find(to)?;
@@ -188,6 +202,27 @@ impl Shared {
     fn is_another_alive(&self, instance: &str) -> bool {
         instance != self.config.instance.as_str() && self.places.is_alive(instance)
     }
+}
+
+/// A container's own layer cannot be put back to what it was while the container is there.
+fn check_memory(live: &Live) -> Result<()> {
+    match live.description.storage {
+        Storage::Memory => Ok(()),
+        Storage::Layer => Err(Error::unsupported(format!(
+            "sandbox {} has no checkpoints: its programs are root, and what they change is the container's",
+            live.id()
+        ))
+        .with_hint("save it, or fork it and go on in one of the two; or leave programs the sandbox's own user by --container-user sandbox")),
+    }
+}
+
+/// Each of them is in byte order of its paths, and so is the whole.
+fn together(one: Changes, other: Changes, most: usize) -> Changes {
+    let mut entries = [one.entries, other.entries].concat();
+    entries.sort_by(|one, other| one.path.as_bytes().cmp(other.path.as_bytes()));
+    let truncated = one.truncated || other.truncated || entries.len() > most;
+    entries.truncate(most);
+    Changes { entries, truncated }
 }
 
 enum Before {

@@ -8,11 +8,12 @@ use bollard::container::LogOutput;
 use bollard::errors::Error as ClientError;
 use bollard::exec::{StartExecOptions, StartExecResults};
 use bollard::models::{
-    ContainerCreateBody, ContainerInspectResponse, ContainerStatsResponse, ContainerSummary, ExecConfig, SystemInfo,
+    ContainerCreateBody, ContainerInspectResponse, ContainerStatsResponse, ContainerSummary, ExecConfig,
+    FilesystemChange, SystemInfo,
 };
 use bollard::query_parameters::{
-    CreateContainerOptionsBuilder, ListContainersOptionsBuilder, RemoveContainerOptionsBuilder, StatsOptionsBuilder,
-    WaitContainerOptionsBuilder,
+    CreateContainerOptionsBuilder, InspectContainerOptionsBuilder, ListContainersOptionsBuilder,
+    RemoveContainerOptionsBuilder, StatsOptionsBuilder, WaitContainerOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, Docker};
 use bytes::Bytes;
@@ -242,6 +243,20 @@ impl Daemon {
     pub(crate) async fn inspect(&self, container: &str) -> Result<Option<ContainerInspectResponse>> {
         let found = self.once_settled(|| self.docker.inspect_container(container, None)).await;
         self.perhaps("look at a container", found)
+    }
+
+    /// How much a container has in its own layer, in bytes; `None` when it is not there.
+    pub(crate) async fn layer_bytes(&self, container: &str) -> Result<Option<u64>> {
+        let options = InspectContainerOptionsBuilder::default().size(true).build();
+        let found = self.once_settled(|| self.docker.inspect_container(container, Some(options.clone()))).await;
+        let found = self.perhaps("measure the layer of a container", found)?;
+        Ok(found.map(|found| found.size_rw.and_then(|bytes| u64::try_from(bytes).ok()).unwrap_or(0)))
+    }
+
+    /// What a container's own layer has over its image.
+    pub(crate) async fn changes(&self, container: &str) -> Result<Vec<FilesystemChange>> {
+        let told = self.ask(self.docker.container_changes(container)).await;
+        told.map(Option::unwrap_or_default).map_err(|failure| self.told("compare a container with its image", failure))
     }
 
     /// Containers in any state that have this label, or whose name begins so.

@@ -20,7 +20,7 @@ use crate::live::Live;
 use crate::network::is_without_ipv6;
 use crate::pool::Kind;
 use crate::random;
-use crate::record::{self, Description};
+use crate::record::{self, Description, Storage};
 use crate::translate::{self, Wanted};
 
 /// For what is tried once more with a daemon that did not answer: together with what was waited already, below half a minute.
@@ -46,7 +46,14 @@ impl Shared {
         let (shared, new, spec, told) = (self.clone(), new.clone(), spec.clone(), abandoned.clone());
         let _waiting = self.demand.begin();
         let making = async move {
-            let image = shared.image_of(&source.description).await?;
+            // Held until there is a container of it.
+            let (image, _committed) = match source.description.storage {
+                Storage::Memory => (shared.image_of(&source.description).await?, None),
+                Storage::Layer => {
+                    let committed = shared.commit_in_passing(&source).await?;
+                    (committed.image().await?, Some(committed))
+                }
+            };
             let mut image = Facts::clone(&*shared.images.facts(&shared.daemon, shared.maker(), image).await?);
             image.trees = source.description.places.clone();
             image.work_directory = Some(source.description.work_directory.clone());
@@ -218,7 +225,7 @@ impl Shared {
         image: &Facts,
         pass: Option<&Pass>,
     ) -> Result<Description> {
-        let description = describe(id, spec, image, pass)?;
+        let description = describe(id, spec, image, pass, self.kernel())?;
         let attachments = self.attached(&spec.attachments, &description, image).await?;
         Ok(Description { attachments, ..description })
     }
@@ -231,7 +238,9 @@ impl Shared {
         abandoned: &CancellationToken,
     ) -> Result<Live> {
         let (live, mut trees) = self.build_on(description, image, abandoned).await?;
-        trees.extend(image.trees.iter().filter(|tree| !trees.contains(tree)).cloned().collect::<Vec<_>>());
+        // Over the image itself they are there.
+        let in_memory = |tree: &&GuestPath| description.places.contains(tree) && !trees.contains(tree);
+        trees.extend(image.trees.iter().filter(in_memory).cloned().collect::<Vec<_>>());
         if trees.is_empty() {
             return Ok(live);
         }
@@ -357,12 +366,23 @@ impl Drop for Unclaimed {
 }
 
 /// Of variables, ours go first, then the image's, the gateway's, and what was asked for: the last wins.
-pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts, pass: Option<&Pass>) -> Result<Description> {
-    let user = image.runs_as(spec);
+pub(crate) fn describe(
+    id: &SandboxId,
+    spec: &SandboxSpec,
+    image: &Facts,
+    pass: Option<&Pass>,
+    kernel: Kernel,
+) -> Result<Description> {
+    let user = image.runs_as(spec, kernel);
+    let storage = Storage::of(user, kernel);
     let name = if user.id == 0 { "root" } else { "sandbox" };
+    let (home, limits) = match storage {
+        // The image's root has its home in the image, where nobody can write.
+        Storage::Memory => (HOME, translate::enforced_limits(&spec.limits)),
+        Storage::Layer => (translate::ROOT_HOME, spec.limits),
+    };
     let mut environment = Environment::default();
-    // The image's root has its home in the image, where nobody can write.
-    for (name, value) in [("HOME", HOME), ("LANG", "C.UTF-8"), ("PATH", SEARCH_PATH), ("USER", name)] {
+    for (name, value) in [("HOME", home), ("LANG", "C.UTF-8"), ("PATH", SEARCH_PATH), ("USER", name)] {
         environment.insert(name, value)?;
     }
     for (name, value) in &image.environment {
@@ -376,10 +396,14 @@ pub(crate) fn describe(id: &SandboxId, spec: &SandboxSpec, image: &Facts, pass: 
         owner: spec.owner.clone(),
         name: spec.name.clone(),
         persistence: spec.persistence,
-        limits: translate::enforced_limits(&spec.limits),
+        limits,
         environment: Some(environment.overlaid_by(&spec.environment)),
         work_directory: works_in(spec, image),
-        places: places(spec, image)?,
+        places: match storage {
+            Storage::Memory => places(spec, image)?,
+            Storage::Layer => volumes(image),
+        },
+        storage,
         user,
         image: image.id.clone(),
         attachments: Vec::new(),
@@ -418,6 +442,15 @@ fn places(spec: &SandboxSpec, image: &Facts) -> Result<Vec<GuestPath>> {
     places.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
     places.dedup();
     Ok(places)
+}
+
+/// What an image wants to be volumes, which are in memory in every sandbox: a daemon makes others, and bounds none.
+fn volumes(image: &Facts) -> Vec<GuestPath> {
+    let mut places = image.volume_places.clone();
+    places.retain(translate::is_own_directory);
+    places.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+    places.dedup();
+    places
 }
 
 fn already_exists(id: &SandboxId) -> Error {
@@ -466,7 +499,7 @@ mod tests {
         let mut spec = SandboxSpec::new(Owner::local());
         spec.environment.insert("A", "caller").unwrap();
         spec.persistence = Persistence::Persistent;
-        let described = describe(&SandboxId::random().unwrap(), &spec, &image, None).unwrap();
+        let described = describe(&SandboxId::random().unwrap(), &spec, &image, None, Kernel::Hosts).unwrap();
         let environment = described.environment.unwrap();
         let value = |name: &str| environment.get(name).map(str::to_owned);
         assert_eq!(value("PATH").as_deref(), Some("/opt/bin"));

@@ -33,11 +33,11 @@ use crate::observed::observed;
 use crate::places::{InstanceLock, Places};
 use crate::pool::Pool;
 use crate::pull::PullProgress;
-use crate::record::{self, Description, Maker, User};
+use crate::record::{self, Description, Maker, Storage, User};
 use crate::recovery::SURE;
 use crate::reference::Reference;
 use crate::stopped::Condition;
-use crate::{Fetch, Flavour, Logins, PullWatcher, Wish, isolation, reach};
+use crate::{Fetch, Flavour, Logins, PullWatcher, Wish, disk, isolation, reach};
 
 /// What a process that ends waits for spares to be gone, and for what is being made or taken back.
 const LAST_WORK: Duration = Duration::from_secs(10);
@@ -192,7 +192,7 @@ impl DockerEngine {
         let spec = SandboxSpec { image: image.clone(), ..SandboxSpec::new(owner.clone()) };
         let Shared { images, daemon, .. } = &*self.shared;
         let facts = images.find(daemon, self.shared.maker(), &spec).await?;
-        let User { id, group } = facts.runs_as(&spec);
+        let User { id, group } = facts.runs_as(&spec, self.shared.kernel());
         Ok(format!("{} {} {id}:{group}", self.shared.config.flavour.as_str(), facts.id))
     }
 }
@@ -220,7 +220,7 @@ impl Shared {
     pub fn keep(&self, live: Live) -> Option<Live> {
         match self.sandboxes().entry(live.id().clone()) {
             Entry::Vacant(place) => {
-                place.insert(Arc::new(live));
+                disk::watch(&self.daemon, place.insert(Arc::new(live)));
                 None
             }
             Entry::Occupied(_) => Some(live),
@@ -265,7 +265,12 @@ impl Shared {
     async fn reached(&self, id: &SandboxId, account: Option<Account>) -> Result<Arc<Live>> {
         let mut live = self.reconnect(id).await?.ok_or_else(|| not_found(id))?;
         live.account = account;
-        Ok(self.sandboxes().entry(id.clone()).or_insert_with(|| Arc::new(live)).clone())
+        let reached = || {
+            let live = Arc::new(live);
+            disk::watch(&self.daemon, &live);
+            live
+        };
+        Ok(self.sandboxes().entry(id.clone()).or_insert_with(reached).clone())
     }
 
     fn account(&self, id: &SandboxId) -> Option<Account> {
@@ -280,7 +285,7 @@ impl Shared {
         }
         let is_there = self.outlived_its_stream(&live).await?;
         self.drop_known(&live);
-        if is_there { Ok(None) } else { Err(not_found(id)) }
+        if is_there { Ok(None) } else { Err(live.gone()) }
     }
 
     /// Whether our stream still leads to it. One that its operator can stop may have been, and a daemon says so to whoever
@@ -327,7 +332,7 @@ impl Shared {
             return Err(error);
         }
         match self.outlived_its_stream(live).await {
-            Ok(false) => Err(not_found(live.id())),
+            Ok(false) => Err(live.gone()),
             Ok(true) => Err(error),
             Err(unavailable) => Err(unavailable),
         }
@@ -429,10 +434,7 @@ impl Engine for DockerEngine {
         let started = live.connection.start(&request).await;
         drop(inside);
         let process = self.shared.settled(&live, started).await?;
-        let process = match self.shared.kernel() {
-            Kernel::Gvisor => explained(process, live.clone(), self.shared.daemon.clone()),
-            Kernel::Hosts | Kernel::Virtual | Kernel::Unknown => process,
-        };
+        let process = explained(process, live.clone(), self.shared.daemon.clone(), self.shared.kernel());
         Ok(observed(process, live, mark))
     }
 
@@ -457,6 +459,10 @@ impl Engine for DockerEngine {
         let measured = self.shared.settled(&live, measured).await?;
         let stats = self.shared.daemon.stats(&live.container).await?.ok_or_else(|| not_found(id))?;
         let told = usage(&stats);
+        let in_layer = match live.description.storage {
+            Storage::Memory => 0,
+            Storage::Layer => self.shared.daemon.layer_bytes(&live.container).await?.unwrap_or(0),
+        };
         let processes = match self.shared.kernel() {
             // The host counts its own threads.
             Kernel::Gvisor => None,
@@ -464,7 +470,7 @@ impl Engine for DockerEngine {
         };
         Ok(Usage {
             processes: processes.map(|count| count.saturating_sub(measured.helpers)),
-            disk: Some(measured.disk),
+            disk: Some(measured.disk + in_layer),
             quiet: measured.quiet,
             network: (!live.description.network.is_none())
                 .then(|| live.account().map_or_else(NetworkUsage::default, |account| account.usage())),

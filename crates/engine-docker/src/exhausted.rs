@@ -1,5 +1,6 @@
-//! A command that ended with its whole sandbox, where that may be for want of memory: gVisor is a program of the host, and what
-//! the host's kernel kills is not the command but gVisor. Only the daemon knows why.
+//! A command that ended with its whole sandbox, where that may be for want of something. gVisor is a program of the host, and
+//! what the host's kernel kills for want of memory is not the command but gVisor; only the daemon knows why. And a sandbox whose
+//! files are on the daemon's disk is ended by us when they are too many.
 
 use std::sync::Arc;
 
@@ -8,11 +9,17 @@ use sandbox::{ExecOutcome, ExecStatus, Process, ProcessControl, Result, Signal, 
 use tokio::sync::OnceCell;
 
 use crate::client::Daemon;
+use crate::isolation::Kernel;
 use crate::live::Live;
+use crate::record::Storage;
 
-/// The same command, of which it is told when memory ran out.
-pub fn explained(process: Process, live: Arc<Live>, daemon: Daemon) -> Process {
-    let control = Explained { control: process.control, live, daemon, outcome: OnceCell::new() };
+/// The same command, of which it is told what ran out.
+pub fn explained(process: Process, live: Arc<Live>, daemon: Daemon, kernel: Kernel) -> Process {
+    let is_plain = kernel != Kernel::Gvisor && live.description.storage == Storage::Memory;
+    if is_plain {
+        return process;
+    }
+    let control = Explained { control: process.control, live, daemon, kernel, outcome: OnceCell::new() };
     Process { control: Box::new(control), ..process }
 }
 
@@ -20,6 +27,7 @@ struct Explained {
     control: Box<dyn ProcessControl>,
     live: Arc<Live>,
     daemon: Daemon,
+    kernel: Kernel,
     outcome: OnceCell<ExecOutcome>,
 }
 
@@ -40,7 +48,13 @@ impl ProcessControl for Explained {
     async fn wait(&self) -> Result<ExecOutcome> {
         let outcome = self.outcome.get_or_try_init(|| async {
             let mut outcome = self.control.wait().await?;
-            if outcome.status == ExecStatus::Killed && self.daemon.ran_out_of_memory(&self.live.container).await {
+            if outcome.status != ExecStatus::Killed {
+                return Ok(outcome);
+            }
+            if let Some(overflow) = self.live.overflow() {
+                return Err(overflow.error(&self.live));
+            }
+            if self.kernel == Kernel::Gvisor && self.daemon.ran_out_of_memory(&self.live.container).await {
                 outcome.status = ExecStatus::OutOfMemory;
             }
             Ok(outcome)

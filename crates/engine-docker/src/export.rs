@@ -9,18 +9,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bollard::models::ImageInspect;
-use sandbox::{Error, GuestPath, ImageName, Result, SandboxId};
+use sandbox::{ChangeKind, Error, GuestPath, ImageName, Result, SandboxId};
 use tar::{Archive, Builder, Entry, EntryType, Header};
 use tokio_util::io::SyncIoBridge;
 
 use crate::Flavour;
+use crate::altered::Altered;
 use crate::bounded::{Allowance, Bounded};
 use crate::carrier::Carrier;
 use crate::engine::{DockerEngine, Shared};
 use crate::image::SAVED;
 use crate::layer::{Known, LayerWriter, Tops};
 use crate::live::Live;
-use crate::record::User;
+use crate::record::{Description, Storage, User};
 use crate::reference::Reference;
 use crate::snapshots::too_large;
 
@@ -135,7 +136,7 @@ impl DockerEngine {
             Flavour::Podman => Some(source.live.description.user),
         };
         let mut output = Builder::new(file);
-        for tree in source.live.description.trees() {
+        for Altered { path: tree, .. } in shared.exported(&source.live).await? {
             let place = tree.to_string_lossy().into_owned();
             if shared.daemon.file_size(&carrier.id, &place).await?.is_some() {
                 let archive = SyncIoBridge::new(shared.daemon.download(&carrier.id, &place));
@@ -148,18 +149,32 @@ impl DockerEngine {
 }
 
 impl Shared {
+    /// All that a sandbox can have written to: its places, and what of its own layer is not as its image has it.
+    async fn exported(&self, live: &Live) -> Result<Vec<Altered>> {
+        let in_memory = live.description.trees().into_iter().map(|path| Altered { path, kind: ChangeKind::Modified });
+        let mut exported: Vec<Altered> = in_memory.collect();
+        match live.description.storage {
+            Storage::Memory => {}
+            Storage::Layer => exported.extend(self.altered_tops(live).await?),
+        }
+        Ok(exported)
+    }
+
     async fn write_layer(&self, live: &Live, over: Option<&ExportBase>, file: File) -> Result<()> {
         let description = &live.description;
+        let trees = self.exported(live).await?;
+        check_base(description, over)?;
         let mut known = Known::default();
         if let Some(base) = over {
             let carrier = Carrier::make_as_root(&self.daemon, self.maker(), &base.id).await?;
-            known = self.known_trees(&carrier, description, Some(description.user)).await?;
+            let in_base = trees.iter().filter(|tree| tree.kind != ChangeKind::Added);
+            let in_base: Vec<GuestPath> = in_base.map(|tree| tree.path.clone()).collect();
+            known = self.known_trees(&carrier, &in_base, Some(description.user)).await?;
             carrier.end().await?;
         }
         let mut packed = Vec::new();
-        let trees = description.trees();
-        let allowance = Allowance::of_places(&description.limits, trees.len());
-        for tree in trees {
+        let allowance = allowance(description, trees.len());
+        for Altered { path: tree, .. } in trees.into_iter().filter(|tree| tree.kind != ChangeKind::Removed) {
             let archive = SyncIoBridge::new(live.connection.files().pack(&tree).await?);
             packed.push((above(&tree), Bounded::new(archive, allowance.clone())));
         }
@@ -176,15 +191,33 @@ impl Shared {
 
     async fn write_trees(&self, live: &Live, file: File) -> Result<()> {
         let description = &live.description;
-        let (user, trees) = (description.user, description.trees());
-        let allowance = Allowance::of_places(&description.limits, trees.len());
+        let (user, trees) = (description.user, self.exported(live).await?);
+        let allowance = allowance(description, trees.len());
         let mut output = Builder::new(file);
-        for tree in trees {
+        for Altered { path: tree, .. } in trees.into_iter().filter(|tree| tree.kind != ChangeKind::Removed) {
             let archive = SyncIoBridge::new(live.connection.files().pack(&tree).await?);
             let archive = Bounded::new(archive, allowance.clone());
             output = in_background(move || add_tree(output, &tree, archive, Some(user))).await?;
         }
         in_background(move || output.into_inner().map(drop)).await
+    }
+}
+
+/// A container's own layer is what it has over its image, and says nothing of what it has over another.
+fn check_base(description: &Description, over: Option<&ExportBase>) -> Result<()> {
+    match description.storage {
+        Storage::Layer if over.is_none_or(|base| base.id != description.image) => Err(Error::unsupported(
+            "a sandbox whose programs are root can only be exported over the image that it was made from, and that is another one",
+        )
+        .with_hint("export the first sandbox, before it is saved or forked, without another base; or save this one as an image")),
+        Storage::Layer | Storage::Memory => Ok(()),
+    }
+}
+
+fn allowance(description: &Description, places: usize) -> Allowance {
+    match description.storage {
+        Storage::Memory => Allowance::of_places(&description.limits, places),
+        Storage::Layer => Allowance::of_layer(&description.limits),
     }
 }
 

@@ -16,9 +16,10 @@ use tokio::sync::broadcast::Sender;
 use crate::client::Daemon;
 use crate::engine::DockerConfig;
 use crate::inside::{self, Inside, Question};
+use crate::isolation::Kernel;
 use crate::pull::{Pull, PullProgress};
 use crate::pulls::Pulls;
-use crate::record::{Description, Maker, User};
+use crate::record::{Description, Maker, Storage, User};
 use crate::reference::Reference;
 use crate::runners::NOWHERE;
 use crate::seen::Seen;
@@ -328,12 +329,15 @@ pub fn tree_list(trees: &[GuestPath]) -> String {
 }
 
 impl Facts {
-    /// Whom programs of a sandbox are. Root is root without capabilities, and the isolation report says so.
-    pub fn runs_as(&self, spec: &SandboxSpec) -> User {
+    /// Whom programs of a sandbox are.
+    pub fn runs_as(&self, spec: &SandboxSpec, kernel: Kernel) -> User {
+        let is_lost = Storage::of(self.user, kernel) == Storage::Memory || !self.volume_places.is_empty();
         match (spec.role, spec.persistence) {
             (Role::Guest | Role::Builder, _) if self.user.id == 0 => User::SANDBOX,
-            // What a program that is root has written is not kept through a stop, and that is worth more than a wish.
-            (Role::ImageUser(Insistence::IfPossible), Persistence::Persistent) if self.user.id == 0 => User::SANDBOX,
+            // What a program that is root has written in memory is not kept through a stop, and that is worth more than a wish.
+            (Role::ImageUser(Insistence::IfPossible), Persistence::Persistent) if self.user.id == 0 && is_lost => {
+                User::SANDBOX
+            }
             (Role::Guest | Role::ImageUser(_) | Role::Builder, _) => self.user,
         }
     }
@@ -368,16 +372,19 @@ mod tests {
         let (root, web) = (image(0, 0), image(33, 34));
         let (must, wish) = (Role::ImageUser(Insistence::Must), Role::ImageUser(Insistence::IfPossible));
         let (once, kept) = (Persistence::Ephemeral, Persistence::Persistent);
-        for (role, persistence, expected) in [
-            (Role::Guest, once, User::SANDBOX),
-            (must, once, root.user),
-            (must, kept, root.user),
-            (wish, once, root.user),
-            (wish, kept, User::SANDBOX),
+        let with_volume = Facts { volume_places: vec!["/data".parse().unwrap()], ..root.clone() };
+        for (role, persistence, expected, on_another_kernel) in [
+            (Role::Guest, once, User::SANDBOX, User::SANDBOX),
+            (must, once, root.user, root.user),
+            (must, kept, root.user, root.user),
+            (wish, once, root.user, root.user),
+            (wish, kept, root.user, User::SANDBOX),
         ] {
             let spec = SandboxSpec { role, persistence, ..SandboxSpec::new(Owner::local()) };
-            assert_eq!(root.runs_as(&spec), expected, "{role:?} {persistence:?}");
-            assert_eq!(web.runs_as(&spec), web.user, "{role:?} {persistence:?}");
+            assert_eq!(root.runs_as(&spec, Kernel::Hosts), expected, "{role:?} {persistence:?}");
+            assert_eq!(root.runs_as(&spec, Kernel::Gvisor), on_another_kernel, "{role:?} {persistence:?}");
+            assert_eq!(with_volume.runs_as(&spec, Kernel::Hosts), on_another_kernel, "{role:?} {persistence:?}");
+            assert_eq!(web.runs_as(&spec, Kernel::Hosts), web.user, "{role:?} {persistence:?}");
         }
     }
 

@@ -8,7 +8,7 @@ use sandbox::{Error, IsolationReport, Layer, LayerReport, LayerState, Result};
 
 use crate::Flavour;
 use crate::client::DaemonFacts;
-use crate::record::{Description, User};
+use crate::record::{Description, Storage, User};
 
 /// Layers that no daemon of this kind gives, or gives only when its operator set it up so. They are shown as missing, and
 /// are no reason to refuse: a container without them is what whoever chooses this engine expects.
@@ -46,12 +46,26 @@ pub fn report(
 ) -> IsolationReport {
     let kernel = Kernel::of(runtime, facts);
     let User { id, group } = description.user;
+    let is_layered = description.storage == Storage::Layer;
     let layers = Layer::ALL.iter().map(|&layer| {
         let (state, detail) = wall(layer, flavour, facts, kernel);
         let detail = match layer {
             Layer::NetworkNamespace if !description.network.is_none() => {
                 format!("namespace of its own without a route out; the gateway lets it reach {}", description.network)
             }
+            Layer::NoCapabilities if is_layered => "programs are root of the container, as was asked for, and keep CHOWN, DAC_OVERRIDE, \
+                 FOWNER, FSETID, SETUID, SETGID and KILL; nothing can add to them"
+                .to_owned(),
+            Layer::PivotedRoot if is_layered => {
+                "the image alone, which its root can change: in the container's own layer, on the daemon's disk".to_owned()
+            }
+            Layer::Rlimits if is_layered => format!("{detail}, and the size of a file"),
+            Layer::DiskLimit if is_layered => format!(
+                "approximate: files are on the daemon's disk, one no larger than {disk}; while a server is connected it looks how \
+                 much all take, about once a second while something runs, and ends the sandbox when that is more than {disk}; \
+                 nothing bounds how many there are, nor what is written between two looks",
+                disk = description.limits.disk
+            ),
             Layer::NoCapabilities if description.user.id == 0 => {
                 "programs are root of the container, as was asked for, without any capability".to_owned()
             }
@@ -290,5 +304,10 @@ mod tests {
         root.user.id = 0;
         let told = report(Flavour::Docker, &whole(), None, &root);
         assert!(told.layers.iter().any(|layer| layer.detail.contains("as was asked for")));
+        let layered = Description { storage: Storage::Layer, ..root };
+        let told = report(Flavour::Docker, &whole(), None, &layered);
+        assert!(
+            told.layers.iter().any(|layer| layer.layer == Layer::DiskLimit && layer.detail.contains("approximate"))
+        );
     }
 }

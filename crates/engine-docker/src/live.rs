@@ -1,6 +1,7 @@
 //! A sandbox that runs, and our stream to it.
 
 use std::pin::pin;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use agent::{Connection, Hosted};
@@ -11,6 +12,7 @@ use tokio::task::{JoinError, JoinHandle};
 
 use crate::Flavour;
 use crate::client::Daemon;
+use crate::disk::Overflow;
 use crate::names::Held;
 use crate::network::Outlet;
 use crate::record::{self, Description};
@@ -31,6 +33,8 @@ pub struct Live {
     pub account: Option<Account>,
     /// Held by whoever begins something inside; alone by whoever must see that nothing begins.
     pub turn: RwLock<()>,
+    /// Why it was ended by us, if it was for its own doing.
+    overflow: OnceLock<Overflow>,
     /// It answers before the daemon has written down that it was started, and must not be taken for one that never was.
     _held: Held,
 }
@@ -86,13 +90,27 @@ impl Live {
         starting: Option<JoinHandle<Result<()>>>,
     ) -> Self {
         watch(daemon, &container, &connection, starting);
-        let (outlet, account, turn) = (OnceCell::new(), None, RwLock::default());
+        let (outlet, account, turn, overflow) = (OnceCell::new(), None, RwLock::default(), OnceLock::new());
         let held = daemon.names().hold(&record::container_name(&description.id));
-        Self { description, container, connection, outlet, account, turn, _held: held }
+        Self { description, container, connection, outlet, account, turn, overflow, _held: held }
     }
 
     pub fn id(&self) -> &SandboxId {
         &self.description.id
+    }
+
+    /// It is about to be ended for this.
+    pub fn end_for(&self, overflow: Overflow) {
+        self.overflow.get_or_init(|| overflow);
+    }
+
+    pub fn overflow(&self) -> Option<Overflow> {
+        self.overflow.get().copied()
+    }
+
+    /// What is told to whoever wants something of it when it is gone.
+    pub fn gone(&self) -> Error {
+        self.overflow().map_or_else(|| not_found(self.id()), |overflow| overflow.error(self))
     }
 
     /// A spare becomes somebody's. Its labels stay nobody's, which is no matter: it ends with us.

@@ -10,6 +10,7 @@ use sandbox::{
 use serde::{Deserialize, Serialize};
 
 use crate::attach::Attached;
+use crate::isolation::Kernel;
 
 pub const INSTALLATION: &str = "org.sandpen.installation";
 pub const INSTANCE: &str = "org.sandpen.instance";
@@ -39,8 +40,10 @@ pub struct Description {
     /// Not in the labels, where whoever may look at the daemon's containers could read it. `None`: it has to be looked for.
     pub environment: Option<Environment>,
     pub work_directory: GuestPath,
-    /// Where programs can write, besides `/tmp`: home, work directory, and those that it began with files in.
+    /// Where it has files in memory, besides `/tmp`: home, work directory, and those that it began with files in. Of one that
+    /// has its files elsewhere, only those that its image wants to be volumes.
     pub places: Vec<GuestPath>,
+    pub storage: Storage,
     pub user: User,
     /// The image by its digest: its name may mean another one by now.
     pub image: String,
@@ -60,20 +63,56 @@ pub struct Description {
 }
 
 impl Description {
-    /// Whether it can be stopped and started. A program that is root could write to what outlives it without a bound, so a
-    /// sandbox of such programs cannot.
+    /// Whether it can be stopped and started.
     pub fn keeps_files(&self) -> bool {
-        self.persistence == Persistence::Persistent && self.user.id != 0
+        let outlive_it = match self.storage {
+            // A program that is root could write to the volume that outlives it, without a bound.
+            Storage::Memory => self.user.id != 0,
+            // What is in memory besides would be lost.
+            Storage::Layer => self.places.is_empty(),
+        };
+        self.persistence == Persistence::Persistent && outlive_it
     }
 
-    /// Every place that holds files of the sandbox, none of them below another.
+    /// Whether a stop writes its files into a volume.
+    pub fn has_kept_volume(&self) -> bool {
+        self.keeps_files() && self.storage == Storage::Memory
+    }
+
+    /// Every place that holds files of the sandbox in memory, none of them below another.
     pub fn trees(&self) -> Vec<GuestPath> {
-        let all: Vec<GuestPath> = self.places.iter().cloned().chain("/tmp".parse()).collect();
+        let temporary = match self.storage {
+            Storage::Memory => "/tmp".parse().ok(),
+            Storage::Layer => None,
+        };
+        let all: Vec<GuestPath> = self.places.iter().cloned().chain(temporary).collect();
         let is_top = |place: &GuestPath| !all.iter().any(|other| other != place && other.contains(place));
         let mut trees: Vec<GuestPath> = all.iter().filter(|place| is_top(place)).cloned().collect();
         trees.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
         trees.dedup();
         trees
+    }
+}
+
+/// Where files of a sandbox are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Storage {
+    /// In memory, over an image that nobody can write to.
+    #[default]
+    Memory,
+    /// In the container's own layer, on the daemon's disk: for programs that are root and change the image itself.
+    Layer,
+}
+
+impl Storage {
+    /// Runtimes with a kernel of their own may keep to themselves what is written to an image, where no save would see it. So it
+    /// is not written to there, and root is root without a right.
+    pub fn of(user: User, kernel: Kernel) -> Self {
+        match kernel {
+            Kernel::Hosts if user.id == 0 => Self::Layer,
+            Kernel::Hosts | Kernel::Gvisor | Kernel::Virtual | Kernel::Unknown => Self::Memory,
+        }
     }
 }
 
@@ -107,6 +146,8 @@ struct Record {
     open_files: u64,
     work_directory: String,
     places: Vec<String>,
+    #[serde(default, skip_serializing_if = "is_in_memory")]
+    storage: Storage,
     user: User,
     image: String,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -123,6 +164,14 @@ struct NetworkRecord {
     secrets: Vec<String>,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_in_memory(storage: &Storage) -> bool {
+    *storage == Storage::Memory
+}
+
+/// All of them.
+pub const LABELS: [&str; 10] = [INSTALLATION, INSTANCE, ID, OWNER, NAME, PERSISTENCE, DEADLINE, TOKEN, AGENT, RECORD];
+
 /// Every label is set, also one without a value: an image may bring labels of the same names.
 pub fn labels(maker: Maker<'_>, description: &Description) -> HashMap<String, String> {
     let limits = &description.limits;
@@ -137,6 +186,7 @@ pub fn labels(maker: Maker<'_>, description: &Description) -> HashMap<String, St
         open_files: limits.open_files,
         work_directory: text(&description.work_directory),
         places: description.places.iter().map(text).collect(),
+        storage: description.storage,
         user: description.user,
         image: description.image.clone(),
         attachments: description.attachments.clone(),
@@ -196,6 +246,7 @@ pub fn read(labels: &HashMap<String, String>) -> Option<Description> {
         environment: None,
         work_directory: record.work_directory.parse().ok()?,
         places: record.places.iter().map(|place| place.parse().ok()).collect::<Option<_>>()?,
+        storage: record.storage,
         user: record.user,
         image: record.image,
         attachments: record.attachments,
@@ -253,6 +304,7 @@ pub(crate) mod tests {
             environment: None,
             work_directory: GuestPath::workspace(),
             places: vec!["/home/sandbox".parse().unwrap(), GuestPath::workspace()],
+            storage: Storage::Memory,
             user: User::SANDBOX,
             image: "sha256:00".to_owned(),
             attachments: Vec::new(),
@@ -276,7 +328,21 @@ pub(crate) mod tests {
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
         wanted.network = "api.example.com,192.0.2.1:*".parse().unwrap();
         wanted.secrets = ["SOME_TOKEN".parse().unwrap()].into();
+        assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
+        wanted.storage = Storage::Layer;
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted));
+    }
+
+    #[test]
+    fn a_layer_outlives_a_stop_and_memory_beside_it_does_not() {
+        let root = User { id: 0, group: 0 };
+        let layered = Description { storage: Storage::Layer, places: Vec::new(), user: root, ..description() };
+        assert!(layered.keeps_files() && !layered.has_kept_volume() && layered.trees().is_empty());
+        let with_volume = Description { places: vec!["/data".parse().unwrap()], ..layered.clone() };
+        assert!(!with_volume.keeps_files());
+        assert_eq!(with_volume.trees(), ["/data".parse().unwrap()]);
+        assert!(!Description { user: root, ..description() }.keeps_files());
+        assert!(description().has_kept_volume());
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //!
 //! What programs write is in memory, where no commit sees it. So a save puts the trees of the sandbox over its image, in a
 //! container that is never started, and makes an image of that; and a sandbox of such an image begins by having them put
-//! back into its memory.
+//! back into its memory. Programs that are root write to the container's own layer, which is committed first ([`committed`]).
+//!
+//! [`committed`]: crate::committed
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -27,7 +29,7 @@ use crate::live::Live;
 use crate::names::Held;
 use crate::plain_archive;
 use crate::random;
-use crate::record::{Description, User};
+use crate::record::{Description, Storage, User};
 
 const BYTES: &str = "org.sandpen.saved.bytes";
 const LEFT_OUT: &str = "org.sandpen.saved.left-out";
@@ -86,6 +88,12 @@ impl Shared {
         let description = &live.description;
         let base = self.image_of(description).await?;
         let files = live.connection.files();
+        // Held until there is an image over it.
+        let committed = match description.storage {
+            Storage::Memory => None,
+            Storage::Layer => Some(self.commit_in_passing(live).await?),
+        };
+        let below = committed.as_ref().map_or(description.image.as_str(), |committed| committed.id.as_str());
         let (mut left_out, mut room) = (0, MOST_ENTRIES);
         for tree in description.trees() {
             let listing = files.list(&tree, ListOptions { recursive: true, max_entries: room }).await?;
@@ -96,9 +104,10 @@ impl Shared {
             room -= listing.entries.len();
             left_out += listing.entries.iter().filter(|entry| entry.stat.kind == FileKind::Other).count() as u64;
         }
-        let carrier = Carrier::make(&self.daemon, self.maker(), &description.image).await?;
+        let carrier = Carrier::make(&self.daemon, self.maker(), below).await?;
         let mut summary = self.put_over(&carrier, files.as_ref(), description).await?;
         summary.left_out += left_out;
+        summary.bytes += committed.as_ref().map_or(0, |committed| committed.bytes);
         let labels = labels(description, summary);
         let installation = &self.places.installation;
         let repository = image::saved_repository(installation, &description.owner);
@@ -110,6 +119,9 @@ impl Shared {
         // The image is there. Many files take a daemon long to remove, and it goes on with that by itself.
         if let Err(error) = carrier.end().await {
             tracing::debug!(?error, "a container that a sandbox was saved by is still being removed");
+        }
+        if let Some(committed) = committed {
+            committed.end().await;
         }
         if let Some(retired) = retired {
             self.drop_retired(retired.name()).await;
@@ -125,7 +137,7 @@ impl Shared {
 
     /// The trees of a sandbox, over those of its image, in a container that does not run.
     async fn put_over(&self, carrier: &Carrier, files: &dyn Files, description: &Description) -> Result<Summary> {
-        let known = self.known_trees(carrier, description, None).await?;
+        let known = self.known_trees(carrier, &description.trees(), None).await?;
         let (ours, theirs) = tokio::io::duplex(BUFFER);
         let mut packed = Vec::new();
         let trees = description.trees();
@@ -156,17 +168,17 @@ impl Shared {
     pub(crate) async fn known_trees(
         &self,
         carrier: &Carrier,
-        description: &Description,
+        trees: &[GuestPath],
         owner: Option<User>,
     ) -> Result<Known> {
         let mut known = Known::default();
-        for tree in description.trees() {
+        for tree in trees {
             let place = tree.to_string_lossy().into_owned();
             if self.daemon.file_size(&carrier.id, &place).await?.is_none() {
                 continue;
             }
             let archive = SyncIoBridge::new(self.daemon.download(&carrier.id, &place));
-            let parent = parent(&tree);
+            let parent = parent(tree);
             known = in_background(move || known.read(&parent, archive, owner).map(|()| known)).await?;
         }
         Ok(known)
@@ -186,7 +198,7 @@ impl Shared {
     }
 
     /// Give an image another name, so that it is not lost when it loses this one. `None` when there is none.
-    async fn retire(&self, place: &str) -> Result<Option<Held>> {
+    pub(crate) async fn retire(&self, place: &str) -> Result<Option<Held>> {
         if self.daemon.image(place).await?.is_none() {
             return Ok(None);
         }
@@ -200,12 +212,12 @@ impl Shared {
         Ok(Some(held))
     }
 
-    fn retired_repository(&self) -> String {
+    pub(crate) fn retired_repository(&self) -> String {
         format!("{}/{}/retired", image::SAVED, self.places.installation)
     }
 
     /// Remove one that was retired, unless a sandbox or another image stands on it: then a later look does it.
-    async fn drop_retired(&self, name: &str) {
+    pub(crate) async fn drop_retired(&self, name: &str) {
         if let Err(error) = self.daemon.remove_image(name).await {
             self.retired.store(true, Ordering::Relaxed);
             tracing::debug!(?error, name, "an image that was forgotten is still in use");

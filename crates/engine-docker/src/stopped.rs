@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::engine::Shared;
 use crate::live::Live;
-use crate::record::{self, Description};
+use crate::record::{self, Description, Storage};
 use crate::recovery::unless_unavailable;
 
 /// How long a sandbox may take to bring its files back, or to keep them while somebody waits to start it again.
@@ -53,6 +53,8 @@ impl Condition {
         match state.exit_code.and_then(|code| i32::try_from(code).ok()) {
             Some(KeptExit::STOPPED) => Self::Rests(Rest::Stopped),
             Some(KeptExit::ENDED) => Self::Ended,
+            // However it ended, its files are where they were. Root inside can have brought it about.
+            Some(_) | None if description.storage == Storage::Layer => Self::Rests(Rest::Stopped),
             Some(_) | None => Self::Rests(Rest::Interrupted),
         }
     }
@@ -76,6 +78,7 @@ impl Shared {
 
     async fn find_and_reach(&self, id: &SandboxId) -> Result<Option<Live>> {
         let deadline = Instant::now() + PATIENCE;
+        let mut was_started = false;
         loop {
             let Some((found, description)) = self.find(id).await? else { return Ok(None) };
             if description.persistence == Persistence::Ephemeral {
@@ -89,8 +92,11 @@ impl Shared {
                     return Ok(None);
                 }
                 Condition::Rests(Rest::Interrupted) => return Err(self.interrupted(id, &found)),
+                // Whatever it ends of, it would again.
+                Condition::Rests(Rest::Stopped) if was_started => return Err(self.interrupted(id, &found)),
                 Condition::Rests(Rest::Stopped) => {
                     self.daemon.start(&container).await?;
+                    was_started = true;
                     continue;
                 }
                 Condition::Runs => {}
@@ -123,6 +129,8 @@ impl Shared {
         let code = container.state.as_ref().and_then(|state| state.exit_code).unwrap_or_default();
         let name = record::container_name(id);
         let program = self.config.flavour.as_str();
+        let labels = container.config.as_ref().and_then(|config| config.labels.as_ref());
+        let is_layered = labels.and_then(record::read).is_some_and(|found| found.storage == Storage::Layer);
         let remove = "stop it to remove it, and create another";
         let go_on =
             format!("`{program} start {name}` goes on with the files of its last stop, if there was one; or {remove}");
@@ -132,6 +140,7 @@ impl Shared {
             }
             Ok(KeptExit::NOT_BROUGHT_BACK) => ("the files that it kept cannot be brought back", go_on.as_str()),
             Ok(KeptExit::NOT_KEPT) => ("there was no room to keep its files when it was stopped", go_on.as_str()),
+            Ok(_) | Err(_) if is_layered => ("its container ends whenever it is started; its files are there", remove),
             Ok(_) | Err(_) => {
                 ("its container was killed, and what it wrote since its last stop is lost", go_on.as_str())
             }
@@ -146,7 +155,7 @@ impl Shared {
         self.daemon.remove(container).await?;
         self.forget_checkpoints(&description.id);
         self.places.keepsakes.forget(&description.id);
-        if !description.keeps_files() {
+        if !description.has_kept_volume() {
             return Ok(());
         }
         self.daemon.remove_volume(&record::kept_volume_name(&description.id)).await.map(drop)
@@ -165,7 +174,7 @@ impl Shared {
     /// Have a place where a sandbox can keep its files, before there is a container that names it: the daemon would make one
     /// that nobody knows to be ours.
     pub async fn make_kept_volume(&self, description: &Description) -> Result<()> {
-        if !description.keeps_files() {
+        if !description.has_kept_volume() {
             return Ok(());
         }
         let maker = self.maker();
@@ -232,5 +241,10 @@ mod tests {
         assert_eq!(Condition::of_state(&runs, &kept), Condition::Runs);
         let of_root = Description { user: User { id: 0, group: 0 }, ..description() };
         assert_eq!(Condition::of_state(&state(0), &of_root), Condition::Ended);
+        let layered = Description { storage: Storage::Layer, places: Vec::new(), ..of_root };
+        for code in [0, 3, 137] {
+            assert_eq!(Condition::of_state(&state(code), &layered), Condition::Rests(Rest::Stopped), "{code}");
+        }
+        assert_eq!(Condition::of_state(&state(i64::from(KeptExit::ENDED)), &layered), Condition::Ended);
     }
 }

@@ -1,11 +1,12 @@
 //! A sandbox as the container that a daemon is asked for. Pure: what it says is what the golden files in `golden/` show.
 //!
 //! Programs get no capability at all. Process 1, which is ours, has the five that it takes to start them as somebody else
-//! and to end them; it drops them in each program that it starts, together with the bounding set.
+//! and to end them; it drops them in each program that it starts, together with the bounding set. Programs that are root, where
+//! that is wanted, keep seven of its eight, and the image's system is theirs to change: see [`Storage::Layer`].
 
 use std::collections::HashMap;
 
-use agent::{Hosted, HostedNetwork, HostedStreams, KEPT_DIRECTORY};
+use agent::{Hosted, HostedNetwork, HostedRest, HostedRole, HostedStreams, KEPT_DIRECTORY};
 use bollard::models::{
     ContainerCreateBody, HealthConfig, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig, Mount,
     MountTmpfsOptions, MountType, ResourcesUlimits,
@@ -15,7 +16,7 @@ use sandbox::{ByteSize, Error, GuestPath, Limits, Network, Result};
 
 use crate::Flavour;
 use crate::isolation::Kernel;
-use crate::record::{self, Description, Maker};
+use crate::record::{self, Description, Maker, Storage};
 use crate::volume_mounts::{Access, VolumeMount, VolumeMounts};
 
 /// Where process 1's program is seen inside.
@@ -26,8 +27,14 @@ pub const AGENT_PROGRAM: &str = "/.sandpen/init";
 /// started, which is somebody else's by then.
 const PROCESS_1: [&str; 5] = ["CHOWN", "KILL", "SETGID", "SETPCAP", "SETUID"];
 
+/// And what it passes on to programs that are root, which is never more than this; see `rights.rs` of process 1.
+const ROOT: [&str; 3] = ["DAC_OVERRIDE", "FOWNER", "FSETID"];
+
 /// And to catch all connections in a network that has no way out. It gives both up before the first program starts.
 const NETWORK: [&str; 2] = ["NET_ADMIN", "NET_BIND_SERVICE"];
+
+/// Where root is at home.
+pub const ROOT_HOME: &str = "/root";
 
 /// Where process 1 answers questions for names.
 const RESOLVER: &str = "127.0.0.1";
@@ -153,11 +160,23 @@ fn hosted(description: &Description) -> Hosted {
         token: description.token.clone(),
         user: description.user.id,
         group: description.user.group,
+        role: match description.storage {
+            Storage::Memory => HostedRole::Guest,
+            Storage::Layer => HostedRole::Root,
+        },
         persistence: description.persistence,
         idle: description.idle,
-        keeps_files: description.keeps_files(),
+        rest: match (description.keeps_files(), description.storage) {
+            (false, _) => HostedRest::None,
+            (true, Storage::Memory) => HostedRest::Kept,
+            (true, Storage::Layer) => HostedRest::Lasting,
+        },
         open_files: description.limits.open_files,
-        places: description.places.iter().cloned().chain("/tmp".parse()).collect(),
+        largest_file: match description.storage {
+            Storage::Memory => None,
+            Storage::Layer => Some(description.limits.disk.bytes()),
+        },
+        places: directories(description),
         network: match description.network {
             Network::None => HostedNetwork::Untouched,
             Network::Hosts(_) | Network::Internet => HostedNetwork::Caught { proxy_port: Sockets::PROXY_PORT },
@@ -166,12 +185,29 @@ fn hosted(description: &Description) -> Hosted {
     }
 }
 
+/// Those that are there for programs, whatever the image has.
+pub fn directories(description: &Description) -> Vec<GuestPath> {
+    let places = description.places.iter().cloned();
+    match description.storage {
+        Storage::Memory => places.chain("/tmp".parse()).collect(),
+        Storage::Layer => {
+            let own = [ROOT_HOME.parse().ok(), Some(GuestPath::workspace()), "/tmp".parse().ok()].into_iter().flatten();
+            let mut all: Vec<GuestPath> = places.chain(own).chain([description.work_directory.clone()]).collect();
+            all.sort_by(|one, other| one.as_bytes().cmp(other.as_bytes()));
+            all.dedup();
+            all
+        }
+    }
+}
+
 fn host(wanted: &Wanted<'_>) -> HostConfig {
     let VolumeMounts { mounts, binds } = volumes(wanted);
     let limits = &wanted.description.limits;
     let memory = number(limits.memory.bytes());
     let has_network = !wanted.description.network.is_none();
-    let rights = PROCESS_1.iter().chain(NETWORK.iter().filter(|_| has_network));
+    let is_layered = wanted.description.storage == Storage::Layer;
+    let rights = PROCESS_1.iter().chain(ROOT.iter().filter(|_| is_layered));
+    let rights = rights.chain(NETWORK.iter().filter(|_| has_network));
     HostConfig {
         auto_remove: Some(!wanted.description.keeps_files()),
         cap_add: Some(rights.map(|right| (*right).to_owned()).collect()),
@@ -180,7 +216,7 @@ fn host(wanted: &Wanted<'_>) -> HostConfig {
         // In place of the daemon's own list, which this one contains.
         masked_paths: (wanted.flavour == Flavour::Docker).then(|| HIDDEN.map(str::to_owned).to_vec()),
         privileged: Some(false),
-        readonly_rootfs: Some(true),
+        readonly_rootfs: Some(!is_layered),
         // Also for a sandbox that has one: it is made inside, and nothing of the daemon's is in it.
         network_mode: Some("none".to_owned()),
         // Also where nobody answers: the daemon would copy the settings of its own host, which tell of its network.
@@ -242,10 +278,10 @@ pub fn enforced_limits(limits: &Limits) -> Limits {
     Limits { disk: ByteSize::new(limits.disk.bytes().min(most)), ..*limits }
 }
 
-/// Where programs can write, and where process 1 can. Each place has the whole limit, and the memory bounds them all
+/// Where programs can write in memory, and where process 1 can. Each place has the whole limit, and the memory bounds them all
 /// together.
 fn writable(wanted: &Wanted<'_>) -> HashMap<String, String> {
-    let Description { limits, user, places: own_places, .. } = wanted.description;
+    let Description { limits, user, places: own_places, storage, .. } = wanted.description;
     let own = |mode: &str, user: u32, group: u32| {
         let size = limits.disk.bytes();
         match wanted.flavour {
@@ -258,7 +294,10 @@ fn writable(wanted: &Wanted<'_>) -> HashMap<String, String> {
         }
     };
     let kept = format!("rw,noexec,nosuid,nodev,size={LOGS},mode=0755");
-    let mut places = HashMap::from([("/tmp".to_owned(), own("1777", 0, 0)), ("/run".to_owned(), kept)]);
+    let mut places = HashMap::from([("/run".to_owned(), kept)]);
+    if *storage == Storage::Memory {
+        places.insert("/tmp".to_owned(), own("1777", 0, 0));
+    }
     let closed = "ro,noexec,nosuid,nodev,size=4096,mode=0755,notmpcopyup".to_owned();
     for place in own_places {
         if is_own_directory(place) {
@@ -266,7 +305,7 @@ fn writable(wanted: &Wanted<'_>) -> HashMap<String, String> {
             places.entry(place).or_insert_with(|| own("0755", user.id, user.group));
         }
     }
-    if wanted.flavour == Flavour::Podman {
+    if wanted.flavour == Flavour::Podman && *storage == Storage::Memory {
         // Podman gives a read-only image one more place to write to, without a bound, where there is none yet.
         places.entry("/var/tmp".to_owned()).or_insert(closed);
     }
@@ -286,7 +325,7 @@ fn volumes(wanted: &Wanted<'_>) -> VolumeMounts {
     let trees = attached.map(|attached| read_only(attached.volume.as_str(), attached.at.as_str()));
     let kept = record::kept_volume_name(&wanted.description.id);
     let kept = VolumeMount { volume: &kept, target: KEPT_DIRECTORY, access: Access::ReadWrite };
-    let kept = wanted.description.keeps_files().then_some(kept);
+    let kept = wanted.description.has_kept_volume().then_some(kept);
     VolumeMounts::new(wanted.flavour, std::iter::once(agent).chain(trees).chain(kept))
 }
 

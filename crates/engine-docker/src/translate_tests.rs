@@ -37,6 +37,10 @@ fn containers_are_what_the_golden_files_say() {
     let with_network = Description { network: "api.example.com:443".parse().unwrap(), ..plain() };
     check("docker-network.json", &translated(Flavour::Docker, &with_network, &[], None));
     check("podman-network.json", &translated(Flavour::Podman, &with_network, &[], None));
+    let root =
+        Description { user: User { id: 0, group: 0 }, storage: Storage::Layer, places: Vec::new(), ..description() };
+    check("docker-root.json", &translated(Flavour::Docker, &root, &[], None));
+    check("podman-root.json", &translated(Flavour::Podman, &root, &[], None));
     let mut odd = description();
     odd.work_directory = "/app/data".parse().unwrap();
     odd.places = vec!["/home/sandbox".parse().unwrap(), "/app/data".parse().unwrap()];

@@ -48,6 +48,7 @@ mod ports;
 mod process;
 mod record;
 mod restart;
+mod rights;
 mod role;
 mod running;
 mod saved;

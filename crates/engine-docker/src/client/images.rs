@@ -98,6 +98,18 @@ impl Daemon {
         tag: &str,
         instructions: &[String],
     ) -> Result<String> {
+        self.commit_as(container, repository, tag, instructions, ContainerConfig::default()).await
+    }
+
+    /// The same, of an image that says this of itself and not what the container does. Only Docker takes it so.
+    pub(crate) async fn commit_as(
+        &self,
+        container: &str,
+        repository: &str,
+        tag: &str,
+        instructions: &[String],
+        settings: ContainerConfig,
+    ) -> Result<String> {
         let options = CommitContainerOptionsBuilder::default()
             .container(container)
             .repo(repository)
@@ -110,7 +122,7 @@ impl Daemon {
             let mut tries = COMMITS;
             loop {
                 tries -= 1;
-                match docker.commit_container(options.clone(), ContainerConfig::default()).await {
+                match docker.commit_container(options.clone(), settings.clone()).await {
                     Ok(committed) => return Ok(committed),
                     Err(error) if tries > 0 && lost_its_layer(&error) => {}
                     Err(error) => return Err(self.told("make an image of a sandbox", Failure::Client(error))),

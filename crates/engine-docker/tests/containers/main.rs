@@ -14,6 +14,7 @@ mod large;
 mod network;
 mod odd;
 mod outside;
+mod roots;
 mod seen;
 mod stops;
 mod trees;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         network::REFUSALS,
         odd::CASES,
         outside::CASES,
+        roots::CASES,
         stops::CASES,
         trees::CASES,
         volumes::CASES,

@@ -17,11 +17,18 @@ pub const CASES: &[Case] = &[
 
 async fn read_only(world: World) {
     let engine = world.engine().await;
-    let id = make(&engine, &root_spec()).await;
+    let id = make(&engine, &spec()).await;
     let script = "for place in / /etc /usr /.sandpen; do touch $place/x 2> /dev/null && echo $place; done; \
                   mount -o remount,rw / 2> /dev/null && echo remounted; mknod /tmp/d c 1 5 2> /dev/null && echo device; \
                   echo done";
     assert_eq!(says(&engine, &id, script).await, "done\n");
+    engine.destroy(&id).await.unwrap();
+    // To root the image is its own, and the rest is not.
+    let id = make(&engine, &root_spec()).await;
+    let script = script.replace("/ /etc /usr /.sandpen", "/.sandpen /proc /sys");
+    let moves =
+        "mv /.sandpen /x 2> /dev/null && echo moved; rm -rf /.sandpen 2> /dev/null && echo removed; ls /.sandpen";
+    assert_eq!(says(&engine, &id, &format!("{moves}; {script}")).await, "init\ndone\n");
     engine.destroy(&id).await.unwrap();
 }
 

@@ -23,10 +23,11 @@ use crate::identity::{self, Role};
 use crate::kept::{self, Beginning};
 use crate::messages::{KEPT_DIRECTORY, KeptExit, PROGRAM_DIRECTORY};
 use crate::network::Network;
+use crate::rights::ROOT;
 use crate::serve::{self, Around, End, Mode as Life, Tenure};
 use crate::{log, syscall, wire};
 
-/// To start programs as their user and to end them.
+/// To start programs as their user and to end them, where they are not root.
 const KEPT: CapabilitySet = CapabilitySet::SETUID.union(CapabilitySet::SETGID).union(CapabilitySet::KILL);
 
 /// The embedded engine's policy, as a filter that leaves old programs to [`filter`].
@@ -35,19 +36,33 @@ const POLICY: &[u8] = include_bytes!(env!("SANDPEN_POLICY"));
 /// The highest capability number that any kernel so far could have; unknown ones are skipped.
 const MOST_CAPABILITIES: u32 = 63;
 
-/// As the daemon tells them: the user and the group of programs; `ephemeral`, `persistent`, or `kept` for one that is
-/// persistent and keeps its files through a stop; the milliseconds after which one that nobody uses ends; how many files a
-/// program may have open; the port to which all connections go, or 0 where there is no network; the digest of the token that
-/// lets bridges in; then the places that are the programs' own.
+/// As the daemon tells them: the user and the group of programs; `guest`, or `root` for programs that keep rights; `ephemeral`,
+/// `persistent`, or for one that is persistent and has its files after a stop `kept` or `lasting`; the milliseconds after which
+/// one that nobody uses ends; how many files a program may have open, and how large one may be, or 0 where its file system says
+/// that; the port to which all connections go, or 0 where there is no network; the digest of the token that lets bridges in; then
+/// the places that are the programs' own.
 struct Settings {
     user: u32,
     group: u32,
+    role: Role,
     life: Life,
-    keeps_files: bool,
+    rest: Rest,
     open_files: u64,
+    largest_file: u64,
     network_port: u16,
     places: Vec<PathBuf>,
     token: TokenDigest,
+}
+
+/// What a stop is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// The end.
+    None,
+    /// Its files are written down before.
+    Kept,
+    /// Its files are on a disk, and stay there.
+    Lasting,
 }
 
 /// A step, and what was wrong with it.
@@ -91,19 +106,25 @@ impl Settings {
         let id = |text: String| text.parse::<u32>().map_err(at("settings"));
         let (user, group) = (id(next()?)?, id(next()?)?);
         identity::somebody(user, group).map_err(at("settings"))?;
-        let (tenure, keeps_files) = match next()?.as_str() {
-            "ephemeral" => (Tenure::WithFirst, false),
-            "persistent" => (Tenure::Own, false),
-            "kept" => (Tenure::Own, true),
+        let role = match (next()?.as_str(), user) {
+            ("guest", _) => Role::Guest,
+            ("root", 0) => Role::Root,
+            (other, _) => return Err(("settings", format!("user {user} cannot be {other:?}"))),
+        };
+        let (tenure, rest) = match next()?.as_str() {
+            "ephemeral" => (Tenure::WithFirst, Rest::None),
+            "persistent" => (Tenure::Own, Rest::None),
+            "kept" => (Tenure::Own, Rest::Kept),
+            "lasting" => (Tenure::Own, Rest::Lasting),
             other => return Err(("settings", format!("{other:?} is no way to live"))),
         };
         let idle = Duration::from_millis(number(next()?)?);
-        let open_files = number(next()?)?;
+        let (open_files, largest_file) = (number(next()?)?, number(next()?)?);
         let network_port = next()?.parse().map_err(at("settings"))?;
         let token = TokenDigest::read(&next()?).ok_or(("settings", "there is no digest of a token".to_owned()))?;
         let life = Life::Listening { idle, tenure };
         let places = arguments.map(PathBuf::from).collect();
-        Ok(Self { user, group, life, keeps_files, open_files, network_port, places, token })
+        Ok(Self { user, group, role, life, rest, open_files, largest_file, network_port, places, token })
     }
 }
 
@@ -123,10 +144,10 @@ fn serve(settings: Settings, streams: Streams) -> Result<i32, Failure> {
         if has_another {
             open_the_way(place).map_err(|error| ("place", format!("{}: {error}", place.display())))?;
         }
-        give(place, settings.user, settings.group)
+        give(place, settings.user, settings.group, settings.role)
             .map_err(|error| ("place", format!("{}: {error}", place.display())))?;
     }
-    if settings.keeps_files {
+    if settings.rest == Rest::Kept {
         keep(KEPT_DIRECTORY, 0o700).map_err(at("files"))?;
     }
     keep("/run", 0o755).map_err(at("run"))?;
@@ -140,14 +161,16 @@ fn serve(settings: Settings, streams: Streams) -> Result<i32, Failure> {
     };
     let scratch = scratch(&settings.places);
     rustix::thread::set_thread_groups(&[]).map_err(at("groups"))?;
-    drop_rights().map_err(at("capabilities"))?;
+    drop_rights(settings.role).map_err(at("capabilities"))?;
     filter::restrict().map_err(at("system-calls"))?;
     syscall::install_seccomp(POLICY).map_err(at("system-calls"))?;
-    identity::settle(settings.user, settings.group, Role::Guest).map_err(at("identity"))?;
+    identity::settle(settings.user, settings.group, settings.role).map_err(at("identity"))?;
     let mut resumed_at = None;
-    if settings.keeps_files {
+    if settings.rest != Rest::None {
         // A stop that comes meanwhile waits until there is somebody to hear it.
         syscall::signal_descriptor(&[libc::SIGTERM]).map_err(at("signals"))?;
+    }
+    if settings.rest == Rest::Kept {
         match kept::bring_back(Path::new(KEPT_DIRECTORY)) {
             Ok(Beginning::First) => {}
             Ok(Beginning::Continued) => resumed_at = Some(Instant::now()),
@@ -166,13 +189,14 @@ fn serve(settings: Settings, streams: Streams) -> Result<i32, Failure> {
         Streams::Bridge => Some(first::start().map_err(at("bridge"))?),
     };
     // Not before: a bridge holds descriptors of every command and connection.
-    lower_limits(settings.open_files).map_err(at("limits"))?;
+    lower_limits(settings.open_files, settings.largest_file).map_err(at("limits"))?;
     let around = Around { gate: Some(Gate::new(settings.token)), network, resumed_at, bridge };
     let end = serve::serve(socket, settings.life, scratch, around).map_err(at("serve"))?;
-    Ok(match (settings.keeps_files, end) {
-        (false, End::Over | End::Stopped) => 0,
-        (true, End::Over) => KeptExit::ENDED,
-        (true, End::Stopped) => match kept::keep(Path::new(KEPT_DIRECTORY), &settings.places) {
+    Ok(match (settings.rest, end) {
+        (Rest::None, End::Over | End::Stopped) => 0,
+        (Rest::Kept | Rest::Lasting, End::Over) => KeptExit::ENDED,
+        (Rest::Lasting, End::Stopped) => KeptExit::STOPPED,
+        (Rest::Kept, End::Stopped) => match kept::keep(Path::new(KEPT_DIRECTORY), &settings.places) {
             Ok(()) => KeptExit::STOPPED,
             Err(error) => {
                 complain("files", &format!("they cannot be kept: {error}"));
@@ -202,13 +226,14 @@ fn open_the_way(place: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Have a directory belong to programs; its contents stay whose they are.
-fn give(place: &Path, user: u32, group: u32) -> std::io::Result<()> {
+/// Have a directory belong to programs; its contents stay whose they are. What an image has is left to itself by root, whom
+/// nothing keeps out.
+fn give(place: &Path, user: u32, group: u32, role: Role) -> std::io::Result<()> {
     if !place.is_dir() {
         std::fs::DirBuilder::new().recursive(true).mode(0o755).create(place)?;
     }
     let found = std::fs::metadata(place)?;
-    if (found.uid(), found.gid()) != (user, group) {
+    if role == Role::Guest && (found.uid(), found.gid()) != (user, group) {
         std::os::unix::fs::chown(place, Some(user), Some(group))?;
     }
     Ok(())
@@ -245,19 +270,37 @@ fn scratch(places: &[PathBuf]) -> Vec<OwnedFd> {
     found
 }
 
-fn lower_limits(open_files: u64) -> rustix::io::Result<()> {
+fn lower_limits(open_files: u64, largest_file: u64) -> rustix::io::Result<()> {
     let lower = |resource, most: u64| {
         let hard = rustix::process::getrlimit(resource).maximum.map_or(most, |hard| hard.min(most));
         rustix::process::setrlimit(resource, Rlimit { current: Some(hard), maximum: Some(hard) })
     };
+    if largest_file > 0 {
+        // Whoever of us writes too much for somebody is to hear of it, not to die of it; programs begin without this.
+        syscall::ignore_signal(libc::SIGXFSZ);
+        lower(Resource::Fsize, largest_file)?;
+    }
     lower(Resource::Nofile, open_files)?;
     lower(Resource::Core, 0)
 }
 
-/// Nobody gains a right any more, and we keep three.
-fn drop_rights() -> rustix::io::Result<()> {
+/// Nobody gains a right any more, and we keep three; or those of root's programs, which get them from us by the ambient set.
+fn drop_rights(role: Role) -> rustix::io::Result<()> {
     rustix::thread::set_no_new_privs(true)?;
     identity::clear_ambient()?;
+    let (kept, inheritable) = match role {
+        Role::Guest => (KEPT, CapabilitySet::empty()),
+        Role::Root | Role::Builder => {
+            let root = ROOT.iter().fold(CapabilitySet::empty(), |all, one| all | *one);
+            (root, root)
+        }
+    };
+    let held = rustix::thread::capabilities(None)?;
+    rustix::thread::set_capabilities(None, CapabilitySets { inheritable, ..held })?;
+    for right in ROOT.iter().filter(|right| inheritable.contains(**right)) {
+        rustix::thread::configure_capability_in_ambient_set(*right, true)?;
+    }
+    // Only now: nothing outside of the bounding set can become inheritable.
     for number in 0..=MOST_CAPABILITIES {
         let capability = CapabilitySet::from_bits_retain(1 << number);
         match rustix::thread::remove_capability_from_bounding_set(capability) {
@@ -279,6 +322,5 @@ fn drop_rights() -> rustix::io::Result<()> {
         Ok(()) | Err(Errno::INVAL) => {}
         Err(error) => return Err(error),
     }
-    let kept = CapabilitySets { effective: KEPT, permitted: KEPT, inheritable: CapabilitySet::empty() };
-    rustix::thread::set_capabilities(None, kept)
+    rustix::thread::set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable })
 }

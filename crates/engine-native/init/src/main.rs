@@ -28,6 +28,8 @@ mod memory;
 mod messages;
 mod network;
 mod probe;
+#[path = "../../src/rights.rs"]
+mod rights;
 mod serve;
 mod signs;
 #[path = "../../../agent/src/stream.rs"]

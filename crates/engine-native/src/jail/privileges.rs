@@ -11,33 +11,13 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::StepError;
 use crate::plan::{Landlock, Rights};
+use crate::rights::ROOT;
 
 /// The newest interface whose rules are understood here. Older kernels get the part that they know.
 const INTERFACE: ABI = ABI::V6;
 
 /// What process 1 needs to start programs as the sandbox's user and to end them.
 const INIT: [CapabilitySet; 3] = [CapabilitySet::SETUID, CapabilitySet::SETGID, CapabilitySet::KILL];
-
-/// What programs of the sandbox's root keep, over the ids of the sandbox alone:
-///
-/// - `CHOWN`: packages give their files to users of their own.
-/// - `DAC_OVERRIDE`: root of an image expects to read and change what belongs to those users.
-/// - `FOWNER`: and to set the modes and times of it.
-/// - `FSETID`: and that set-group-id of a directory or file outlives that; no mount of a sandbox heeds it.
-/// - `SETUID`, `SETGID`: downloads, tests and services are run as those users.
-/// - `KILL`: and ended.
-///
-/// Nothing that reaches beyond files and processes: no `SETFCAP` (a right that a file carries would be carried out with the
-/// image), no `MKNOD`, `SYS_CHROOT`, `SETPCAP`, `SYS_*` or `NET_*`.
-const ROOT: [CapabilitySet; 7] = [
-    CapabilitySet::CHOWN,
-    CapabilitySet::DAC_OVERRIDE,
-    CapabilitySet::FOWNER,
-    CapabilitySet::FSETID,
-    CapabilitySet::SETUID,
-    CapabilitySet::SETGID,
-    CapabilitySet::KILL,
-];
 
 /// The highest capability number that any kernel so far could have; unknown ones are skipped.
 const MOST_CAPABILITIES: u32 = 63;
