@@ -13,6 +13,7 @@ mod network;
 mod posture;
 mod process;
 mod resources;
+mod roots;
 mod secrets;
 mod storms;
 
@@ -39,6 +40,7 @@ fn checks() -> Vec<&'static dyn Check> {
         secrets::CHECKS,
         lifecycle::CHECKS,
         backend::CHECKS,
+        roots::CHECKS,
     ]
     .concat()
 }
