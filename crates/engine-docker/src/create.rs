@@ -239,7 +239,10 @@ impl Shared {
     ) -> Result<Live> {
         let (live, mut trees) = self.build_on(description, image, abandoned).await?;
         // Over the image itself they are there.
-        let in_memory = |tree: &&GuestPath| description.places.contains(tree) && !trees.contains(tree);
+        let in_memory = |tree: &&GuestPath| match description.storage {
+            Storage::Memory => !trees.contains(tree),
+            Storage::Layer => description.places.contains(tree) && !trees.contains(tree),
+        };
         trees.extend(image.trees.iter().filter(in_memory).cloned().collect::<Vec<_>>());
         if trees.is_empty() {
             return Ok(live);
