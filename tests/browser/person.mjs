@@ -119,6 +119,16 @@ await page.getByLabel("Colours").selectOption("dark");
 await page.getByRole("link", { name: "Overview" }).click();
 await page.getByText("Work directory").waitFor();
 await page.waitForFunction(() => document.querySelectorAll(".chart.large polyline").length === 2);
+const reloaded = Date.now();
+const remembered = page.waitForResponse((answer) => answer.url().endsWith("/usage"));
+await page.reload();
+const { samples } = await (await remembered).json();
+check(samples.length > 0 && samples[0].at_ms < reloaded, `the server remembers ${samples.length} looks from before`);
+await page.waitForFunction(
+  (count) => document.querySelector(".chart.memory.large polyline")?.getAttribute("points").split(" ").length > count,
+  samples.length,
+);
+check(true, "and charts begin with them after a reload");
 await picture(page, "5-sandbox-dark");
 await accessible(page, "a sandbox in the dark");
 await page.getByRole("link", { name: "Sandboxes", exact: true }).first().click();
