@@ -44,11 +44,14 @@ fn ordinary(name: &str, schema: &Value) -> Option<Value> {
     (schema["type"] == kind).then_some(value)
 }
 
+/// Asks with a handle.
+type Ask = dyn Fn(&Server, &Caller, &str) -> Answer;
+
 /// One way to name something, and what is named there.
 struct Way {
     what: String,
     kind: Kind,
-    ask: Box<dyn Fn(&Server, &Caller, &str) -> Answer>,
+    ask: Box<Ask>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
