@@ -49,10 +49,13 @@ impl fmt::Display for ContextName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContextLanguage {
     Python,
+    JavaScript,
+    TypeScript,
+    Bash,
 }
 
 impl ContextLanguage {
-    const ALL: [Self; 1] = [Self::Python];
+    pub const ALL: [Self; 4] = [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
 
     /// By the name of a runner.
     pub fn of_runner(name: &str) -> Result<Self> {
@@ -63,16 +66,13 @@ impl ContextLanguage {
         })
     }
 
+    /// Its runner's name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Python => "python",
-        }
-    }
-
-    /// The runner that has its interpreter.
-    pub(crate) fn runner(self) -> &'static str {
-        match self {
-            Self::Python => "python",
+            Self::JavaScript => "javascript",
+            Self::TypeScript => "typescript",
+            Self::Bash => "bash",
         }
     }
 
@@ -80,6 +80,8 @@ impl ContextLanguage {
     pub(crate) fn program(self) -> &'static str {
         match self {
             Self::Python => "python",
+            Self::JavaScript | Self::TypeScript => "node",
+            Self::Bash => "bash",
         }
     }
 
@@ -88,6 +90,8 @@ impl ContextLanguage {
             Self::Python => {
                 concat!(include_str!("context/drivers/display.py"), include_str!("context/drivers/python.py"))
             }
+            Self::JavaScript | Self::TypeScript => include_str!("context/drivers/node.js"),
+            Self::Bash => include_str!("context/drivers/bash.sh"),
         }
     }
 
@@ -95,6 +99,29 @@ impl ContextLanguage {
     pub(crate) fn file(self) -> &'static str {
         match self {
             Self::Python => "driver.py",
+            // Whatever the directory says of files without this ending.
+            Self::JavaScript | Self::TypeScript => "driver.cjs",
+            Self::Bash => "driver.sh",
+        }
+    }
+
+    /// Started by a shell that gives it descriptors of its own, because it cannot make any.
+    pub(crate) fn needs_descriptors(self) -> bool {
+        match self {
+            Self::JavaScript | Self::TypeScript => true,
+            Self::Python | Self::Bash => false,
+        }
+    }
+
+    /// Must succeed before an interpreter is taken: the rest of a command that begins with it.
+    pub(crate) fn check(self) -> Option<[&'static str; 2]> {
+        match self {
+            Self::TypeScript => {
+                Some(["-e", "process.exit(typeof require('node:module').stripTypeScriptTypes === 'function' ? 0 : 1)"])
+            }
+            // Behind a shell nobody else would see that it is missing.
+            Self::JavaScript => Some(["-e", "0"]),
+            Self::Python | Self::Bash => None,
         }
     }
 }
@@ -199,7 +226,7 @@ mod tests {
         let runners = crate::Runners::built_in();
         for language in ContextLanguage::ALL {
             assert_eq!(runners.find(language.as_str()).unwrap().name, language.as_str());
-            assert_eq!(runners.find(language.runner()).unwrap().name, language.runner());
+            assert!(runners.find(language.as_str()).unwrap().clone().live(language).is_ok());
         }
         assert!(ContextLanguage::of_runner("c").is_err());
     }

@@ -6,6 +6,8 @@ mod support;
 mod hostile;
 #[path = "mcp_contexts/lab.rs"]
 mod lab;
+#[path = "mcp_contexts/languages.rs"]
+mod languages;
 #[path = "mcp_contexts/life.rs"]
 mod life;
 #[path = "mcp_contexts/results.rs"]

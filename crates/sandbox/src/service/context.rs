@@ -45,6 +45,9 @@ use table::{Claim, Seat, Slot};
 /// same.
 const FOREVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
+/// How long an interpreter may take to say what it can.
+const CHECK: Duration = Duration::from_secs(30);
+
 /// Runs whose results stay in the sandbox, per context.
 const KEPT_RESULTS: usize = 8;
 
@@ -161,12 +164,12 @@ impl Core {
         let token = SandboxId::random()?;
         let base: GuestPath = format!("/tmp/.context-{}", &token.as_str()["sb-".len()..]).parse()?;
         let start = RunCode {
-            arguments: vec![base.to_string_lossy().into_owned()],
+            arguments: vec![base.to_string_lossy().into_owned(), language.as_str().to_owned()],
             environment: run.environment.clone(),
             work_directory: run.work_directory.clone(),
-            ..RunCode::new(language.runner(), language.driver(), FOREVER)
+            ..RunCode::new(language.as_str(), language.driver(), FOREVER)
         };
-        let runner = self.runner(language.runner()).await?.live(language)?;
+        let runner = self.runner(language.as_str()).await?.live(language)?;
         let plan = runner.plan(&start, &info.work_directory)?;
         let lies_there = info.work_directory.contains(&plan.file);
         let started = match self.start_planned_driver(info, &plan).await {
@@ -195,6 +198,12 @@ impl Core {
         }
         for mut attempt in plan.run.attempts(FOREVER)? {
             attempt.request.script.clone_from(&script);
+            if let Some(check) = &mut attempt.check {
+                check.timeout = CHECK;
+                if !self.is_suitable(info, check).await? {
+                    continue;
+                }
+            }
             match self.engine.start(&info.id, &attempt.request).await {
                 Ok(process) => return Ok((process, attempt.request.argv()[0].clone())),
                 Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -34,7 +34,7 @@ pub struct Arguments {
     /// Run in this sandbox, by id or name. Left out: in a fresh one that ends with the run.
     sandbox_id: Option<String>,
     /// Keep variables, imports and functions in a live interpreter of this name, for later runs in it; the value of the
-    /// last expression is the result. For Python. Without sandbox_id, a sandbox is made that stays.
+    /// last expression is the result. For python, javascript, typescript and bash. Without sandbox_id, a sandbox is made that stays.
     context: Option<String>,
     /// Arguments for the program.
     #[serde(default)]
