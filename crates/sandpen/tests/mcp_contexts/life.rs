@@ -195,6 +195,8 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
     assert_eq!(lab.run("main", "x")["result"], "1", "nothing has happened to it");
     // A branch has the files alone.
     lab.run("main", "open('kept.txt', 'w').write('here')");
+    let saved = lab.client.call("save_sandbox", json!({ "sandbox_id": lab.sandbox, "name": "with-context" }));
+    assert_ne!(saved["isError"], true, "{saved}");
     let forked = lab.client.call("fork_sandbox", json!({ "sandbox_id": lab.sandbox }));
     let branch =
         forked["structuredContent"]["sandbox_ids"][0].as_str().unwrap_or_else(|| panic!("{forked}")).to_owned();
