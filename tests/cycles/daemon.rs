@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine_docker::{DockerConfig, DockerEngine};
-use sandbox::{Engine, Network, SandboxId};
+use sandbox::{Engine, Owner, SandboxId, SandboxSpec};
 use sandpen_tests::census::Scope;
 use sandpen_tests::daemon::Given;
 use sandpen_tests::random::unique;
 use sandpen_tests::{Result, number_from};
 
 use crate::view::View;
-use crate::{AT_ONCE, Counted, cycle, round, with};
+use crate::{AT_ONCE, Counted, Like, cycle, round};
 
 /// A daemon takes a hundred times as long for one as the embedded engine does.
 const COUNT: u64 = 100;
@@ -46,18 +46,18 @@ impl<'a> Lab<'a> {
     }
 }
 
-pub(crate) async fn cycles(daemon: &Given, spares: usize, network: &Network) -> Result<Counted> {
+pub(crate) async fn cycles(daemon: &Given, spares: usize, like: &Like) -> Result<Counted> {
     let cycles = number_from("SANDPEN_TEST_CYCLES", COUNT);
     let state = tempfile::Builder::new().prefix("sandpen-test-").tempdir()?;
     let empty = emptied(daemon, state.path()).await?;
     let lab = Lab::start(daemon, state.path(), spares).await?;
     for _ in 0..WARM_UP / AT_ONCE {
-        round(&*lab.engine, network).await?;
+        round(&*lab.engine, like).await?;
     }
     let before = with_spares(&lab, empty.containers() + spares).await?;
     let started = Instant::now();
     for _ in 0..cycles.div_ceil(AT_ONCE) {
-        round(&*lab.engine, network).await?;
+        round(&*lab.engine, like).await?;
     }
     let took = started.elapsed();
     let (after, mut leaks) = before.differences_within(daemon, &lab.scope, SETTLES).await?;
@@ -71,7 +71,7 @@ pub(crate) async fn cycles(daemon: &Given, spares: usize, network: &Network) -> 
 /// What there is when an engine has come and gone: it brings the daemon its process 1, which stays.
 async fn emptied(daemon: &Given, state: &Path) -> Result<View> {
     let lab = Lab::start(daemon, state, 0).await?;
-    cycle(&*lab.engine, &Network::None).await?;
+    cycle(&*lab.engine, &Like::PLAIN).await?;
     let scope = lab.end().await;
     settled(daemon, &scope).await
 }
@@ -110,10 +110,10 @@ pub(crate) async fn control(daemon: &Given) -> Result<()> {
     let state = tempfile::Builder::new().prefix("sandpen-test-").tempdir()?;
     emptied(daemon, state.path()).await?;
     let lab = Lab::start(daemon, state.path(), 0).await?;
-    cycle(&*lab.engine, &Network::None).await?;
+    cycle(&*lab.engine, &Like::PLAIN).await?;
     let before = settled(daemon, &lab.scope).await?;
     let id = SandboxId::random()?;
-    lab.engine.create(&id, &with(&Network::None)).await?;
+    lab.engine.create(&id, &SandboxSpec::new(Owner::local())).await?;
     let seen = before.differences(&lab.view()?);
     lab.engine.destroy(&id).await?;
     for class in ["containers: ", "processes of the daemon: ", "groups of the daemon: ", "mounts of the daemon: "] {

@@ -10,7 +10,9 @@ mod view;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use sandbox::{Engine, ExecRequest, ExecStatus, Network, Owner, SandboxId, SandboxSpec};
+use sandbox::{
+    Engine, Environment, ExecRequest, ExecStatus, Expected, GuestPath, Network, Owner, SandboxId, SandboxSpec, Script,
+};
 use sandpen_tests::census;
 use sandpen_tests::check::shortened;
 use sandpen_tests::daemon::Given;
@@ -23,12 +25,19 @@ const AT_ONCE: u64 = 4;
 /// Growth of the memory of the server and its launcher that is noise of the allocator.
 const MEMORY_KIB: u64 = 10 * 1024;
 
-/// Name, spares, and the network of the sandboxes.
-const KINDS: [(&str, usize, Network); 3] = [
-    ("cycles", 0, Network::None),
-    ("cycles with spares", 4, Network::None),
-    ("cycles with a network", 0, Network::Internet),
+/// Name, spares, and what the sandboxes are like.
+const KINDS: [(&str, usize, Like); 4] = [
+    ("cycles", 0, Like::PLAIN),
+    ("cycles with spares", 4, Like::PLAIN),
+    ("cycles with commands begun ahead", 4, Like { network: Network::None, is_expected: true }),
+    ("cycles with a network", 0, Like { network: Network::Internet, is_expected: false }),
 ];
+
+struct Like {
+    network: Network,
+    /// Whether what is run in them is told before.
+    is_expected: bool,
+}
 
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
@@ -58,11 +67,11 @@ fn run() -> Result<ExitCode> {
         let started = Instant::now();
         add_control(&mut table, "census of the daemon", runtime.block_on(daemon::control(daemon)), started);
     }
-    for (name, spares, network) in KINDS {
+    for (name, spares, like) in KINDS {
         let started = Instant::now();
         let counted = match &daemon {
-            None => runtime.block_on(embedded::cycles(spares, &network)),
-            Some(daemon) => runtime.block_on(daemon::cycles(daemon, spares, &network)),
+            None => runtime.block_on(embedded::cycles(spares, &like)),
+            Some(daemon) => runtime.block_on(daemon::cycles(daemon, spares, &like)),
         };
         match counted {
             Ok(counted) => table.add(name, counted.verdict(), &counted.summary(), started.elapsed()),
@@ -104,16 +113,18 @@ impl Counted {
     }
 }
 
-async fn round(engine: &dyn Engine, network: &Network) -> Result<()> {
-    let one = || cycle(engine, network);
+async fn round(engine: &dyn Engine, like: &Like) -> Result<()> {
+    let one = || cycle(engine, like);
     tokio::try_join!(one(), one(), one(), one())?;
     Ok(())
 }
 
-async fn cycle(engine: &dyn Engine, network: &Network) -> Result<()> {
+const WORK: &str = "echo $((6 * 7)); (setsid sleep 60 >/dev/null 2>&1 &)";
+
+async fn cycle(engine: &dyn Engine, like: &Like) -> Result<()> {
     let id = SandboxId::random()?;
-    engine.create(&id, &with(network)).await?;
-    let request = ExecRequest::shell("echo $((6 * 7)); (setsid sleep 60 >/dev/null 2>&1 &)", Duration::from_secs(20))?;
+    engine.create(&id, &like.spec()).await?;
+    let request = like.request()?;
     let ran = Running::of(engine.start(&id, &request).await?).finish().await?;
     if ran.stdout != "42\n" || ran.outcome.status != ExecStatus::Exited(0) {
         return Err(format!("a run went wrong: {ran:?}").into());
@@ -121,6 +132,30 @@ async fn cycle(engine: &dyn Engine, network: &Network) -> Result<()> {
     Ok(engine.destroy(&id).await?)
 }
 
-fn with(network: &Network) -> SandboxSpec {
-    SandboxSpec { network: network.clone(), ..SandboxSpec::new(Owner::local()) }
+impl Like {
+    const PLAIN: Self = Self { network: Network::None, is_expected: false };
+
+    fn spec(&self) -> SandboxSpec {
+        let shell = || Expected {
+            argv: vec!["/bin/sh".to_owned()],
+            script: "script".to_owned(),
+            environment: Environment::default(),
+        };
+        SandboxSpec {
+            network: self.network.clone(),
+            expected: self.is_expected.then(shell),
+            ..SandboxSpec::new(Owner::local())
+        }
+    }
+
+    fn request(&self) -> Result<ExecRequest> {
+        let timeout = Duration::from_secs(20);
+        if !self.is_expected {
+            return Ok(ExecRequest::shell(WORK, timeout)?);
+        }
+        let script: GuestPath = "script".parse()?;
+        let mut request = ExecRequest::new(["/bin/sh".to_owned(), script.to_string()], timeout)?;
+        request.script = Script::new(&script, WORK.as_bytes());
+        Ok(request)
+    }
 }

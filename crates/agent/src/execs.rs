@@ -30,13 +30,18 @@ pub fn message(request: &ExecRequest, environment: Environment, directory: &Gues
         environment: environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
         work_directory: directory.as_bytes().to_vec(),
         terminal: request.terminal.map(|size| Terminal { rows: size.rows, columns: size.columns }),
-        timeout_milliseconds: u64::try_from(request.timeout.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2),
+        timeout_milliseconds: milliseconds(request.timeout),
         detached: request.on_disconnect == OnDisconnect::Continue,
         joined: request.output == OutputTarget::Joined,
         logged: request.output == OutputTarget::Log,
         account: request.account.map(|account| (account.user, account.group)),
+        ahead: false,
         script: request.script.as_ref().map(|script| (script.path().as_bytes().to_vec(), script.contents().to_vec())),
     }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2).min(u64::MAX / 2)
 }
 
 /// Why a command did not start in its directory.

@@ -136,7 +136,7 @@ pub enum ToEntrance {
     Reply { packet: Vec<u8> },
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exec {
     pub argv: Vec<String>,
     pub environment: Vec<(String, String)>,
@@ -153,9 +153,11 @@ pub struct Exec {
     pub logged: bool,
     /// The user and group to be, in a builder alone.
     pub account: Option<(u32, u32)>,
+    /// Begin it with a pipe in the place of its script, whose contents come with [`ToExec::Go`]. Its time begins then.
+    pub ahead: bool,
 }
 
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Terminal {
     pub rows: u16,
     pub columns: u16,
@@ -166,6 +168,11 @@ pub struct Terminal {
 pub enum ToExec {
     Signal(i32),
     Kill,
+    /// To one that was begun ahead: here is the script, and so much time. Answered as a start is.
+    Go {
+        script: Vec<u8>,
+        timeout_milliseconds: u64,
+    },
 }
 
 /// From the supervisor of one exec.

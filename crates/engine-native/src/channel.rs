@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,6 +13,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{syscall, wire};
+
+/// Whether there is something to read, or nothing will ever come.
+pub fn has_news(descriptor: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(descriptor, PollFlags::IN)];
+    rustix::event::poll(&mut polled, Some(&Timespec::default())).is_ok_and(|count| count > 0)
+}
 
 /// One end of a message channel.
 #[derive(Debug)]
@@ -53,6 +60,11 @@ impl Channel {
                 result => return result,
             }
         }
+    }
+
+    /// Whether something has arrived, or the other end is gone.
+    pub fn has_news(&self) -> bool {
+        has_news(self.0.get_ref())
     }
 
     /// A message that has already arrived.

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use sandbox::{Changes, Checkpoint, Checkpoints, Error, Persistence, Result, SandboxId};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockWriteGuard};
 
+use crate::ahead;
 use crate::engine::{NativeEngine, Shared};
 use crate::history::inheritance;
 use crate::live::{Description, Live};
@@ -42,6 +43,7 @@ impl Shared {
     pub(crate) async fn alone(&self, id: &SandboxId) -> Result<Alone> {
         loop {
             let live = self.live(id).await?;
+            ahead::dismiss(&live).await;
             let _entrance = live.entrance.clone().write_owned().await;
             let _changing = live.changing.clone().lock_owned().await;
             // While we waited it may have been restarted or ended.

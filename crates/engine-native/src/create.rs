@@ -8,8 +8,9 @@ use std::time::Duration;
 use egress::Pass;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
-use sandbox::{Environment, Error, ErrorKind, Insistence, Made, Persistence, Result, Role, SandboxId, SandboxSpec};
+use sandbox::{Environment, Error, ErrorKind, Insistence, Made, Owner, Persistence, Result, Role, SandboxId, SandboxSpec};
 
+use crate::ahead::Ahead;
 use crate::cgroup::{self, Meter};
 use crate::channel::Channel;
 use crate::client::{Asked, AskedSockets, Fate, Launcher};
@@ -75,8 +76,15 @@ impl Shared {
     pub(crate) async fn create_on(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec, root: Prepared) -> Result<()> {
         let spec = &SandboxSpec { role: root.role, ..spec.clone() };
         let pass = self.pass(id, spec, &root.layout)?;
-        let kind = Kind::of(spec, &root);
-        let live = match kind.as_ref().and_then(|kind| self.pool.take(kind, &spec.owner, Live::has_ended)) {
+        let ahead = match &spec.expected {
+            Some(expected) => {
+                let environment = environment(&root.layout, spec, None)?;
+                Some(Ahead::new(expected, &root.layout.work_directory.path, environment)?)
+            }
+            None => None,
+        };
+        let kind = Kind::of(spec, &root, ahead);
+        let live = match kind.as_ref().and_then(|kind| self.take_spare(kind, &spec.owner)) {
             Some(spare) => {
                 let environment = environment(&root.layout, spec, pass.as_ref())?;
                 self.assign(spare, id, spec, environment, pass.as_ref()).await?
@@ -92,6 +100,12 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// One in which the expected was begun, or an empty one.
+    fn take_spare(&self, kind: &Kind, owner: &Owner) -> Option<Live> {
+        let empty = kind.ahead().map(|_| kind.empty());
+        self.pool.take_one_of(std::iter::once(kind).chain(&empty), owner, Live::is_spent)
     }
 
     /// Make a spare somebody's. Dropped on the way, it ends, as spares do.
@@ -119,10 +133,7 @@ impl Shared {
         tokio::spawn(async move {
             tokio::time::sleep(FILL_AFTER).await;
             while let Some(shared) = shared.upgrade() {
-                let made = match SandboxId::random() {
-                    Ok(id) => shared.make(&id, &spec, &root, None, None).await,
-                    Err(error) => Err(error),
-                };
+                let made = shared.make_spare(&spec, &root, &kind).await;
                 match made {
                     Ok(live) => match shared.pool.put(&kind, live) {
                         Ok(true) => {}
@@ -135,6 +146,18 @@ impl Shared {
                 }
             }
         });
+    }
+
+    /// It can be used although nothing could be begun in it: the program may not be there.
+    async fn make_spare(&self, spec: &SandboxSpec, root: &Prepared, kind: &Kind) -> Result<Live> {
+        let live = self.make(&SandboxId::random()?, spec, root, None, None).await?;
+        if let Some(ahead) = kind.ahead() {
+            match ahead.begin(&live).await {
+                Ok(waiting) => live.set_waiting(waiting),
+                Err(error) => tracing::debug!(?error, "nothing could be begun in a spare sandbox"),
+            }
+        }
+        Ok(live)
     }
 
     pub(crate) async fn make(

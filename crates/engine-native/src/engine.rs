@@ -25,7 +25,7 @@ use crate::live::{Live, not_found};
 use crate::places::{self, Places};
 use crate::pool::Pool;
 use crate::wire::{FromInit, ToInit};
-use crate::{network, process, record};
+use crate::{ahead, network, process, record};
 
 /// How the engine is set up.
 #[derive(Clone, Debug)]
@@ -214,8 +214,15 @@ impl Shared {
         Ok(self.sandboxes().entry(id.clone()).or_insert(live).clone())
     }
 
-    /// A sandbox in which something may be started as long as the second value is kept: nobody restarts it meanwhile.
+    /// A sandbox in which something may be done as long as the second value is kept: nobody restarts it meanwhile.
     pub(crate) async fn enter(&self, id: &SandboxId) -> Result<(Arc<Live>, OwnedRwLockReadGuard<()>)> {
+        let (live, inside) = self.find_entrance(id).await?;
+        ahead::dismiss(&live).await;
+        Ok((live, inside))
+    }
+
+    /// The same for whoever changes nothing in it, or starts what was expected.
+    async fn find_entrance(&self, id: &SandboxId) -> Result<(Arc<Live>, OwnedRwLockReadGuard<()>)> {
         loop {
             let live = self.live(id).await?;
             let inside = live.entrance.clone().read_owned().await;
@@ -230,7 +237,7 @@ impl Shared {
     /// a sandbox is there at all.
     async fn ask(&self, id: &SandboxId, question: &ToInit) -> Result<(Arc<Live>, FromInit)> {
         loop {
-            let (live, _inside) = self.enter(id).await?;
+            let (live, _inside) = self.find_entrance(id).await?;
             match live.ask(question).await {
                 Ok(answer) => return Ok((live, answer)),
                 Err(error) if error.kind() == sandbox::ErrorKind::NotFound => {
@@ -365,7 +372,7 @@ impl Engine for NativeEngine {
     }
 
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {
-        let (live, _inside) = self.shared.enter(id).await?;
+        let (live, _inside) = self.shared.find_entrance(id).await?;
         self.shared.door(&live).await?;
         process::start(live, request).await
     }

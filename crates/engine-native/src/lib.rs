@@ -15,6 +15,7 @@
 //!
 //! Only `syscall` has unsafe code. Nothing here knows of MCP or HTTP.
 
+mod ahead;
 mod base;
 mod cgroup;
 mod changed;

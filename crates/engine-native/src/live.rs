@@ -16,9 +16,10 @@ use sandbox::{
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OnceCell, RwLock, watch};
 
+use crate::ahead::Waiting;
 use crate::base::Base;
 use crate::cgroup::Meter;
-use crate::channel::Channel;
+use crate::channel::{Channel, has_news};
 use crate::client::Fate;
 use crate::history::History;
 use crate::ports::Sockets;
@@ -79,6 +80,8 @@ pub struct Live {
     history: Mutex<History>,
     /// Connections to what programs listen on.
     pub sockets: Sockets,
+    /// What was begun in it ahead, as long as nothing else has happened in it.
+    waiting: Mutex<Option<Waiting>>,
     /// Held by whoever starts something in it, and alone by whoever puts another process 1 in the place of this one. The
     /// successor has the same.
     pub entrance: Arc<RwLock<()>>,
@@ -107,6 +110,7 @@ impl Live {
             account: None,
             history,
             sockets: Sockets::default(),
+            waiting: Mutex::default(),
             entrance: Arc::default(),
             changing: Arc::default(),
         })
@@ -171,10 +175,21 @@ impl Live {
     }
 
     pub fn has_ended(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec};
-        let mut polled = [PollFd::new(self.process.get_ref(), PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        rustix::event::poll(&mut polled, Some(&now)).is_ok_and(|count| count > 0)
+        has_news(self.process.get_ref())
+    }
+
+    /// Whether a spare is of no use: it has ended, or what was begun in it has.
+    pub fn is_spent(&self) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        self.has_ended() || waiting.as_ref().is_some_and(Waiting::has_ended)
+    }
+
+    pub fn take_waiting(&self) -> Option<Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub fn set_waiting(&self, waiting: Waiting) {
+        *self.waiting.lock().unwrap_or_else(PoisonError::into_inner) = Some(waiting);
     }
 
     pub fn kill(&self) {

@@ -17,11 +17,12 @@ use sandbox::{
 use tokio::io::AsyncRead;
 use tokio::sync::Mutex;
 
+use crate::ahead;
 use crate::channel::{Channel, Stream};
 use crate::live::{Live, not_found};
 use crate::role;
 use crate::terminal::Lifeline;
-use crate::wire::{EndCause, ExecEnd, FromExec, ToExec, ToInit, Work};
+use crate::wire::{EndCause, Exec, ExecEnd, FromExec, ToExec, ToInit, Work};
 
 /// Starting takes a millisecond; a machine under the heaviest load has started it by then.
 const START_PATIENCE: Duration = Duration::from_secs(30);
@@ -34,50 +35,100 @@ pub async fn start(live: Arc<Live>, request: &ExecRequest) -> Result<Process> {
     if live.description.role == Role::Builder && request.output == OutputTarget::Log {
         return Err(Error::unsupported("a sandbox that builds keeps no logs: its whole tree is the build's"));
     }
-    let internal = |cause: io::Error| Error::internal("the command's streams could not be made").with_cause(cause);
-    let (channel, theirs) = Channel::pair().map_err(internal)?;
-    let streams = match (request.terminal, request.output) {
-        (None, OutputTarget::Streams | OutputTarget::Joined) => Some(Pipes::new().map_err(internal)?),
+    if let Some(process) = ahead::go(&live, request).await? {
+        return Ok(process);
+    }
+    let exec = message(request, live.description.environment.clone(), live.work_directory(request));
+    let watch = Watch::begin(&live);
+    begin(&live, request, exec).await?.watched(live, watch)
+}
+
+/// Have process 1 start a command.
+pub async fn begin(live: &Live, request: &ExecRequest, exec: Exec) -> Result<Begun> {
+    let (channel, theirs) = Channel::pair().map_err(no_streams)?;
+    let pipes = match (request.terminal, request.output) {
+        (None, OutputTarget::Streams | OutputTarget::Joined) => Some(Pipes::new().map_err(no_streams)?),
         (Some(_), OutputTarget::Streams | OutputTarget::Joined) | (_, OutputTarget::Log) => None,
     };
-    let lifeline = request.terminal.map(|_| Lifeline::new()).transpose().map_err(internal)?;
+    let lifeline = request.terminal.map(|_| Lifeline::new()).transpose().map_err(no_streams)?;
     let (lifeline, held) = lifeline.unzip();
     let given: Vec<_> = [theirs.as_fd()]
         .into_iter()
-        .chain(streams.iter().flat_map(|pipes| pipes.theirs.iter().map(AsFd::as_fd)))
+        .chain(pipes.iter().flat_map(|pipes| pipes.theirs.iter().map(AsFd::as_fd)))
         .chain(held.iter().map(AsFd::as_fd))
         .collect();
-    let message = message(request, live.description.environment.clone(), live.work_directory(request));
-    let message = ToInit::Work(Work::Exec(message));
-    let mark = live.door.get().map(Door::mark);
-    let kills_before = live.meter.out_of_memory_kills();
+    let message = ToInit::Work(Work::Exec(exec));
     live.channel.send(&message, &given).await.map_err(|cause| not_found(live.id()).with_cause(cause))?;
     drop((theirs, held));
+    match (start_in_time(live, &channel, request).await?, pipes.map(|pipes| pipes.ours)) {
+        (Heard::Started(None), None) if request.output != OutputTarget::Log => {
+            Err(Error::internal("the sandbox gave no terminal"))
+        }
+        (Heard::Started(Some(_)), _) if lifeline.is_none() => {
+            Err(Error::internal("there is a terminal that nobody asked for"))
+        }
+        (Heard::Started(terminal), pipes) => Ok(Begun { channel, pipes, terminal: terminal.zip(lifeline) }),
+        (Heard::Ended, _) => Err(Error::internal("the command ended before it started")),
+    }
+}
 
-    let mut terminal = None;
-    let (stdin, stdout, stderr): (Stream, Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncRead + Send + Unpin>) =
-        match (start_in_time(&live, &channel, request).await?, streams) {
-            (None, Some(pipes)) => {
-                let [stdin, stdout, stderr] = pipes.ours;
-                (stdin, Box::new(stdout), Box::new(stderr))
+fn no_streams(cause: io::Error) -> Error {
+    Error::internal("the command's streams could not be made").with_cause(cause)
+}
+
+/// A command that runs, as process 1 gave it to us.
+#[derive(Debug)]
+pub struct Begun {
+    pub channel: Channel,
+    /// stdin, stdout, stderr. None of them for one whose output is kept inside, and for one with a terminal.
+    pipes: Option<[Stream; 3]>,
+    terminal: Option<(OwnedFd, Lifeline)>,
+}
+
+impl Begun {
+    /// Hand it out.
+    pub fn watched(self, live: Arc<Live>, watch: Watch) -> Result<Process> {
+        let Self { channel, pipes, terminal } = self;
+        let nothing = || Box::new(tokio::io::empty());
+        let (controller, lifeline) = terminal.unzip();
+        let (stdin, stdout, stderr): (Option<Stream>, Output, Output) = match (pipes, &controller, lifeline) {
+            (Some([stdin, stdout, stderr]), _, _) => (Some(stdin), Box::new(stdout), Box::new(stderr)),
+            (None, Some(controller), Some(lifeline)) => {
+                let again = || controller.try_clone().and_then(Stream::new).map_err(no_streams);
+                (Some(again()?), Box::new(lifeline.bound(again()?)), nothing())
             }
-            (Some(controller), _) => {
-                let lifeline = lifeline.ok_or_else(|| Error::internal("there is a terminal that nobody asked for"))?;
-                let again = || controller.try_clone().map_err(internal);
-                let (input, output) =
-                    (Stream::new(again()?).map_err(internal)?, Stream::new(again()?).map_err(internal)?);
-                terminal = Some(controller);
-                (input, Box::new(lifeline.bound(output)), Box::new(tokio::io::empty()))
-            }
-            (None, None) if request.output == OutputTarget::Log => {
-                let control = Control::new(live, channel, None, kills_before, mark);
-                let nothing = || Box::new(tokio::io::empty());
-                return Ok(Process { stdin: None, stdout: nothing(), stderr: nothing(), control: Box::new(control) });
-            }
-            (None, None) => return Err(Error::internal("the sandbox gave no terminal")),
+            (None, _, _) => (None, nothing(), nothing()),
         };
-    let control = Control::new(live, channel, terminal, kills_before, mark);
-    Ok(Process { stdin: Some(Box::new(stdin)), stdout, stderr, control: Box::new(control) })
+        let control = Box::new(Control::new(live, channel, controller, watch));
+        Ok(Process { stdin: stdin.map(|stdin| Box::new(stdin) as _), stdout, stderr, control })
+    }
+}
+
+type Output = Box<dyn AsyncRead + Send + Unpin>;
+
+/// How things stood when a command got to run.
+#[derive(Debug)]
+pub struct Watch {
+    kills_before: Option<u64>,
+    /// In the life of the sandbox's way out.
+    mark: Option<Mark>,
+    started: Instant,
+}
+
+impl Watch {
+    pub fn begin(live: &Live) -> Self {
+        let (mark, kills_before) = (live.door.get().map(Door::mark), live.meter.out_of_memory_kills());
+        Self { kills_before, mark, started: Instant::now() }
+    }
+}
+
+/// What is heard of a command that is to start.
+#[derive(Debug)]
+pub enum Heard {
+    /// With the terminal's controlling side, when it has one.
+    Started(Option<OwnedFd>),
+    /// It was begun ahead, and is no more.
+    Ended,
 }
 
 struct Pipes {
@@ -100,7 +151,7 @@ impl Pipes {
 }
 
 /// A program in the sandbox may stop or starve whatever is being started beside it. That must not hold up the server.
-async fn start_in_time(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Option<OwnedFd>> {
+pub async fn start_in_time(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Heard> {
     match tokio::time::timeout(START_PATIENCE, hear_start(live, channel, request)).await {
         Ok(heard) => heard,
         Err(_) => {
@@ -111,19 +162,18 @@ async fn start_in_time(live: &Live, channel: &Channel, request: &ExecRequest) ->
     }
 }
 
-/// The terminal's controlling side, when there is one.
-async fn hear_start(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Option<OwnedFd>> {
+async fn hear_start(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Heard> {
     match channel.receive::<FromExec>().await {
-        Ok(Some((FromExec::Started, descriptors))) => Ok(descriptors.into_iter().next()),
+        Ok(Some((FromExec::Started, descriptors))) => Ok(Heard::Started(descriptors.into_iter().next())),
         Ok(Some((FromExec::NotStarted { stage, errno }, _))) => {
             Err(not_started(stage, errno, live.work_directory(request), request))
         }
-        Ok(Some((FromExec::Ended(_), _))) => Err(Error::internal("the command ended before it started")),
+        Ok(Some((FromExec::Ended(_), _))) => Ok(Heard::Ended),
         // No terminal can come any more.
         Ok(None) | Err(_) if request.terminal.is_some() => Err(not_found(live.id())),
         // Whoever saw to it is gone before it could say so: a command of root in a builder may have killed it, and with it the
         // whole sandbox. How it ended is told to whoever waits.
-        Ok(None) | Err(_) => Ok(None),
+        Ok(None) | Err(_) => Ok(Heard::Started(None)),
     }
 }
 
@@ -132,7 +182,7 @@ pub async fn logs(live: &Live) -> Result<Vec<ExecLog>> {
     let gone = |cause: io::Error| not_found(live.id()).with_cause(cause);
     let (channel, theirs) = Channel::pair().map_err(gone)?;
     live.channel.send(&ToInit::Work(Work::Logs), &[theirs.as_fd()]).await.map_err(gone)?;
-    drop(theirs);
+    drop((theirs, held));
     let mut logs = Logs::default();
     loop {
         let Some((piece, _)) = channel.receive().await.map_err(gone)? else { return Err(no_more_processes()) };
@@ -146,26 +196,17 @@ struct Control {
     live: Arc<Live>,
     channel: Channel,
     terminal: Option<OwnedFd>,
-    kills_before: Option<u64>,
-    /// When it started, in the life of the sandbox's way out.
-    mark: Option<Mark>,
-    started: Instant,
+    watch: Watch,
     outcome: Mutex<Option<ExecOutcome>>,
 }
 
 impl Control {
-    fn new(
-        live: Arc<Live>,
-        channel: Channel,
-        terminal: Option<OwnedFd>,
-        kills_before: Option<u64>,
-        mark: Option<Mark>,
-    ) -> Self {
-        Self { live, channel, terminal, kills_before, mark, started: Instant::now(), outcome: Mutex::new(None) }
+    fn new(live: Arc<Live>, channel: Channel, terminal: Option<OwnedFd>, watch: Watch) -> Self {
+        Self { live, channel, terminal, watch, outcome: Mutex::new(None) }
     }
 
     fn network(&self) -> NetworkActivity {
-        self.live.door.get().zip(self.mark).map_or_else(NetworkActivity::default, |(door, mark)| door.since(mark))
+        self.live.door.get().zip(self.watch.mark).map_or_else(NetworkActivity::default, |(door, mark)| door.since(mark))
     }
 
     /// A command that has ended takes no messages, and needs none.
@@ -179,7 +220,7 @@ impl Control {
 
     fn memory_ran_out(&self) -> bool {
         let kills = |count: Option<u64>| count.unwrap_or(0);
-        kills(self.live.meter.out_of_memory_kills()) > kills(self.kills_before)
+        kills(self.live.meter.out_of_memory_kills()) > kills(self.watch.kills_before)
     }
 
     async fn conclude(&self, end: ExecEnd) -> ExecOutcome {
@@ -227,7 +268,7 @@ impl ProcessControl for Control {
                 let status = if self.memory_ran_out() { ExecStatus::OutOfMemory } else { ExecStatus::Killed };
                 ExecOutcome {
                     status,
-                    usage: ExecUsage { wall: self.started.elapsed(), ..ExecUsage::default() },
+                    usage: ExecUsage { wall: self.watch.started.elapsed(), ..ExecUsage::default() },
                     network: self.network(),
                 }
             }

@@ -12,6 +12,7 @@ use serde_json::json;
 use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
+use crate::ahead;
 use crate::base::Base;
 use crate::engine::{NativeEngine, Shared};
 use crate::image::{BASE_LABEL, HOST_BASE, Hold, LAYERS_LABEL, image_error, own_layers};
@@ -70,6 +71,7 @@ impl Shared {
     async fn unchanged(&self, id: &SandboxId) -> Result<(Arc<Live>, OwnedMutexGuard<()>)> {
         loop {
             let live = self.live(id).await?;
+            ahead::dismiss(&live).await;
             let changing = live.changing.clone().lock_owned().await;
             // While we waited it may have been restarted or ended.
             if self.is_current(&live) {

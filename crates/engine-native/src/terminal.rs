@@ -18,6 +18,7 @@ use crate::channel::Stream;
 const LEFT_BYTES: usize = 128 << 10;
 
 /// The end of a pipe whose other end is closed when the command ends.
+#[derive(Debug)]
 pub struct Lifeline(Stream);
 
 impl Lifeline {

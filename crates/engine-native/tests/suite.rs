@@ -17,6 +17,9 @@ use libtest_mimic::{Arguments, Completion, Trial};
 use sandbox::engine::testsuite::{self, Case, Needs, Outside};
 use sandbox::{Engine, HostRule, Image, InstanceId, Layer, Owner, Powers, SandboxId, SandboxSpec, SecretName};
 
+#[path = "suite/ahead.rs"]
+mod ahead;
+
 fn main() -> ExitCode {
     engine_native::launcher_main_if_asked();
     let allowed = std::env::var("SANDPEN_TEST_ALLOW_MISSING").unwrap_or_default();
@@ -48,7 +51,21 @@ fn main() -> ExitCode {
             Trial::ignorable_test(name, run).with_ignored_flag(lacking)
         })
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let keeping = TestHost {
+        state_dir: state.path().join("state"),
+        allow_missing: allow_missing.clone(),
+        spares: 2,
+        name: name.clone(),
+    };
+    let ahead = ahead::TRIALS.into_iter().map(|(name, trial)| {
+        let host = keeping.clone();
+        Trial::test(name, move || {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+            runtime.block_on(async { trial(host.engine(GatewaySettings::default()).await).await });
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&Arguments::from_args(), trials.chain(ahead).collect()).exit_code()
 }
 
 #[derive(Clone)]

@@ -72,7 +72,7 @@ pub use service::{
     PackageHost, PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, Quota, Recovery, ResolvedPackage,
     SandboxInfo, SandboxService, ServiceSettings, State,
 };
-pub use spec::{ByteSize, Environment, Insistence, Lifetime, Limits, Persistence, Role, SandboxSpec};
+pub use spec::{ByteSize, Environment, Expected, Insistence, Lifetime, Limits, Persistence, Role, SandboxSpec};
 pub use tree::{
     Attachment, Change, ChangeKind, Changes, Checkpoint, Checkpoints, KeptTree, KeptTrees, Powers, SavedImage,
     SavedName, Snapshots, TreeName,

@@ -36,6 +36,8 @@ pub struct SandboxSpec {
     pub work_directory: Option<GuestPath>,
     pub attachments: Vec<Attachment>,
     pub role: Role,
+    /// What will be started in it first, as far as that is known. Nothing but time may depend on it.
+    pub expected: Option<Expected>,
 }
 
 impl SandboxSpec {
@@ -55,6 +57,7 @@ impl SandboxSpec {
             work_directory: None,
             attachments: Vec::new(),
             role: Role::Guest,
+            expected: None,
         }
     }
 
@@ -62,6 +65,21 @@ impl SandboxSpec {
     pub fn image_owner(&self) -> &Owner {
         self.image_owner.as_ref().unwrap_or(&self.owner)
     }
+}
+
+/// A command that an engine may have begun before it is asked for, in a sandbox that is nobody's yet.
+///
+/// It must be one that does nothing which anybody could notice before it reads its script, and reads that once, from its
+/// beginning to its end: until the script is known there is a pipe in its place. Whatever is asked for then is served as if
+/// it had not been expected; what differs in any way from this is started anew.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Expected {
+    /// Its last argument, the path of the script, is not among these.
+    pub argv: Vec<String>,
+    /// The name of the script in the work directory.
+    pub script: String,
+    /// What the request will add to the sandbox's own. No word of an owner may be in it.
+    pub environment: Environment,
 }
 
 /// Whom programs are in a sandbox.

@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal};
 use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
+use crate::ahead::Ahead;
 use crate::identity;
 use crate::log::Log;
 use crate::memory;
@@ -23,7 +24,7 @@ use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, LogEnd, Te
 type Failure = (ExecStage, i32);
 
 /// Starting takes a millisecond. Whoever hangs for so long is ended, and the sandbox with it.
-const MOST_START_SECONDS: u32 = 30;
+pub const MOST_START_SECONDS: u32 = 30;
 
 fn failed(stage: ExecStage) -> impl Fn(rustix::io::Errno) -> Failure {
     move |error| (stage, error.raw_os_error())
@@ -57,6 +58,10 @@ struct Started {
     log: Option<Log>,
     /// Of a command with a terminal, for as long as it runs: closing it tells its end to who reads from there.
     lifeline: Vec<OwnedFd>,
+    /// It was begun, and has no script yet.
+    ahead: Option<Ahead>,
+    /// What it had used of processors before it got one.
+    cpu_before: Duration,
 }
 
 fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Started, Failure> {
@@ -71,22 +76,31 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
         }
         None => (None, None, streams, Vec::new()),
     };
+    let ahead = match (&request.script, request.ahead) {
+        (Some((path, _)), true) => Some(Ahead::new(path, request.account).map_err(failed(ExecStage::Script))?),
+        (Some(_) | None, _) => None,
+    };
     let (at, memory_kills) = (Instant::now(), memory::kills());
     let mut failure = None;
     // Before it is the program it is the programs' user already, and they could stop it: then we hang until it goes on.
     syscall::end_after(MOST_START_SECONDS);
     let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams)));
     syscall::end_after(0);
-    let pid = pid.map_err(|error| (ExecStage::Fork, errno_of(&error)))?;
-    match failure {
-        None => {
-            Ok(Started { pid, at, memory_kills, orphans: tree::Orphans::of(pid), signals, controller, log, lifeline })
+    let failure = match (pid, failure) {
+        (Ok(pid), None) => {
+            let (orphans, cpu_before) = (tree::Orphans::of(pid), Duration::ZERO);
+            return Ok(Started { pid, at, memory_kills, orphans, signals, controller, log, lifeline, ahead, cpu_before });
         }
-        Some(failure) => {
+        (Ok(pid), Some(failure)) => {
             let _ = syscall::reap(pid);
-            Err(failure)
+            failure
         }
+        (Err(error), _) => (ExecStage::Fork, errno_of(&error)),
+    };
+    if let Some(ahead) = ahead {
+        ahead.remove();
     }
+    Err(failure)
 }
 
 fn errno_of(error: &io::Error) -> i32 {
@@ -153,7 +167,7 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         let directory = c_string(request.work_directory.clone())?;
         rustix::process::chdir(&directory).map_err(failed(ExecStage::WorkDirectory))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
-        if let Some((path, contents)) = &request.script {
+        if let (Some((path, contents)), false) = (&request.script, request.ahead) {
             write_script(path, contents).map_err(failed(ExecStage::Script))?;
         }
         syscall::reset_signals();
@@ -180,7 +194,7 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
     run().unwrap_or_else(|failure| failure)
 }
 
-fn write_script(path: &[u8], contents: &[u8]) -> rustix::io::Result<()> {
+pub fn write_script(path: &[u8], contents: &[u8]) -> rustix::io::Result<()> {
     // Programs may have put something there that is waited for.
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)) {
@@ -255,6 +269,11 @@ impl Supervisor {
                 Event::Ended => break EndCause::Itself,
                 Event::Asked(ToExec::Signal(number)) => self.signal(number),
                 Event::Asked(ToExec::Kill) => break EndCause::Asked,
+                Event::Asked(ToExec::Go { script, timeout_milliseconds }) => {
+                    if !self.go(&script, timeout_milliseconds) {
+                        break EndCause::Asked;
+                    }
+                }
                 Event::Disconnected if self.request.detached => self.channel = None,
                 Event::Disconnected => break EndCause::Asked,
                 Event::DeadlinePassed => break EndCause::Deadline,
@@ -272,12 +291,15 @@ impl Supervisor {
                 }
             })
         };
+        if let Some(ahead) = self.started.ahead.take() {
+            ahead.remove();
+        }
         let usage = syscall::children_usage();
         let end = ExecEnd {
             status: main_status.unwrap_or(libc::SIGKILL),
             cause,
             wall_microseconds: wall.as_micros() as u64,
-            cpu_microseconds: usage.cpu.as_micros() as u64,
+            cpu_microseconds: usage.cpu.saturating_sub(self.started.cpu_before).as_micros() as u64,
             peak_memory: usage.peak_memory,
             tree_empty,
             memory_ran_out: memory::kills() > self.started.memory_kills,
@@ -293,15 +315,42 @@ impl Supervisor {
         self.stay_for_daemons();
     }
 
+    /// Give one that was begun ahead its script: from here on it is a command like any other. `false` when it cannot be.
+    fn go(&mut self, script: &[u8], timeout_milliseconds: u64) -> bool {
+        let handed_over = match &self.started.ahead {
+            Some(ahead) => {
+                // Before the script is there: it may have ended the moment after.
+                self.started.at = Instant::now();
+                self.started.memory_kills = memory::kills();
+                self.started.cpu_before = syscall::process_cpu(self.started.pid).unwrap_or_default();
+                self.request.timeout_milliseconds = timeout_milliseconds;
+                ahead.hand_over(script)
+            }
+            None => Err(Errno::ALREADY),
+        };
+        if handed_over.is_ok() {
+            self.started.ahead = None;
+        }
+        let answer = match handed_over {
+            Ok(()) => FromExec::Started,
+            Err(error) => FromExec::NotStarted { stage: ExecStage::Script, errno: error.raw_os_error() },
+        };
+        // One who is gone is noticed by the next turn.
+        let _ = self.channel.as_ref().map(|channel| wire::send(channel.as_fd(), &answer, &[]));
+        handed_over.is_ok()
+    }
+
     fn wait(&mut self) -> Event {
+        // What has no script yet may wait for it for ever.
+        let is_ahead = self.started.ahead.is_some();
         let deadline = self.started.at + Duration::from_millis(self.request.timeout_milliseconds);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+            if left.is_zero() && !is_ahead {
                 return Event::DeadlinePassed;
             }
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let ready = self.poll(Some(&timeout));
+            let ready = self.poll((!is_ahead).then_some(&timeout));
             // Children first: a command that ended in the moment it was to be killed has ended by itself.
             if ready.signals {
                 self.collect();

@@ -8,6 +8,7 @@
 //!
 //! When it ends, for whatever reason, the kernel kills everything in the sandbox with it.
 
+mod ahead;
 mod bridge;
 #[path = "../../src/crash.rs"]
 #[allow(dead_code, reason = "two programs share this file and each uses its part")]

@@ -77,14 +77,29 @@ impl<K: Clone + PartialEq, S> Spares<K, S> {
 
     /// One that is ready. One that has died while it waited is passed over.
     pub fn take(&self, kind: &K, owner: &Owner, has_ended: impl Fn(&S) -> bool) -> Option<S> {
+        self.take_one_of([kind], owner, has_ended)
+    }
+
+    /// The same for whom several kinds would do, the best first.
+    pub fn take_one_of<'a>(
+        &self,
+        kinds: impl IntoIterator<Item = &'a K>,
+        owner: &Owner,
+        has_ended: impl Fn(&S) -> bool,
+    ) -> Option<S>
+    where
+        K: 'a,
+    {
         let leaves_one = self.askers.lock().unwrap_or_else(PoisonError::into_inner).add(owner);
         let mut shelves = self.shelves();
-        let shelf = shelves.iter_mut().flatten().find(|shelf| shelf.kind == *kind)?;
-        shelf.ready.retain(|spare| !has_ended(spare));
-        if leaves_one && shelf.ready.len() <= 1 {
-            return None;
-        }
-        shelf.ready.pop()
+        kinds.into_iter().find_map(|kind| {
+            let shelf = shelves.iter_mut().flatten().find(|shelf| shelf.kind == *kind)?;
+            shelf.ready.retain(|spare| !has_ended(spare));
+            if leaves_one && shelf.ready.len() <= 1 {
+                return None;
+            }
+            shelf.ready.pop()
+        })
     }
 
     /// Whether the caller should make more of a kind; it then calls `put` until that says enough. Those that had to make

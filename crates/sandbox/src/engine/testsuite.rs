@@ -16,6 +16,7 @@ pub use network::Outside;
 mod builders;
 mod checkpoints;
 mod execs;
+mod expected;
 mod files;
 mod forks;
 mod kernel;
@@ -142,6 +143,8 @@ pub fn cases() -> Vec<Case> {
     let groups = [
         life::cases(),
         execs::cases(),
+        expected::cases(),
+        expected::kernel_cases(),
         files::cases(),
         links::cases(),
         tars::cases(),

@@ -259,6 +259,7 @@ impl Written {
                     Some(WrittenRole::ImageUser) => Role::ImageUser(Insistence::Must),
                     Some(WrittenRole::ImageUserIfPossible) => Role::ImageUser(Insistence::IfPossible),
                 },
+                expected: None,
             },
         })
     }

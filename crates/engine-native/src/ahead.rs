@@ -1,0 +1,116 @@
+//! Commands that were begun before anybody asked for them: what a spare is expected to start first runs in it already, as
+//! its user and behind all of its walls, and waits for its script.
+//!
+//! It has run nobody's code and knows nothing of whoever will get it. It serves the first request that would have started
+//! the very same command; whatever else comes first ends it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::execs::message;
+use sandbox::{Environment, ExecRequest, Expected, GuestPath, Process, Result, Script};
+
+use crate::live::{Live, not_found};
+use crate::process::{self, Begun, Heard, Watch};
+use crate::wire::{EndCause, Exec, FromExec, ToExec};
+
+/// Ending one takes milliseconds; a machine under the heaviest load has done it by then.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is begun in a spare. Part of what tells two spares apart.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ahead {
+    argv: Vec<String>,
+    script: GuestPath,
+    environment: Environment,
+}
+
+impl Ahead {
+    /// `environment` is what commands of such a sandbox get, but for what a network adds to it.
+    pub fn new(expected: &Expected, directory: &GuestPath, environment: Environment) -> Result<Self> {
+        let script = directory.join(expected.script.as_bytes())?;
+        let argv = expected.argv.iter().cloned().chain([script.to_string_lossy().into_owned()]).collect();
+        Ok(Self { argv, script, environment: environment.overlaid_by(&expected.environment) })
+    }
+
+    /// Begin it in a sandbox that is nobody's.
+    pub async fn begin(&self, live: &Live) -> Result<Waiting> {
+        let mut request = ExecRequest::new(self.argv.clone(), Duration::ZERO)?;
+        request.script = Script::new(&self.script, b"");
+        let directory = live.description.work_directory.clone();
+        let exec = Exec { ahead: true, ..message(&request, self.environment.clone(), &directory) };
+        let begun = process::begin(live, &request, exec.clone()).await?;
+        Ok(Waiting { exec, begun })
+    }
+}
+
+/// A command that waits for its script.
+#[derive(Debug)]
+pub struct Waiting {
+    exec: Exec,
+    begun: Begun,
+}
+
+impl Waiting {
+    /// Whether this is what the request would start. Its script comes later, and its time begins later.
+    fn serves(&self, asked: &Exec) -> bool {
+        let place = |exec: &Exec| exec.script.as_ref().map(|(path, _)| path.clone());
+        let (script, timeout_milliseconds) = (asked.script.clone(), asked.timeout_milliseconds);
+        let same = Exec { script, timeout_milliseconds, ahead: false, ..self.exec.clone() };
+        place(&self.exec) == place(asked) && same == *asked
+    }
+
+    /// It says nothing before it gets its script, but that it has ended.
+    pub fn has_ended(&self) -> bool {
+        self.begun.channel.has_news()
+    }
+
+    /// End it, and wait until nothing of it is left.
+    async fn dismiss(self, live: &Live) {
+        let channel = &self.begun.channel;
+        let ending = async {
+            // One that has ended takes no messages, and has said so.
+            let _ = channel.send(&ToExec::Kill, &[]).await;
+            while let Ok(Some((message, _))) = channel.receive::<FromExec>().await {
+                if let FromExec::Ended(end) = message {
+                    // What has ended by itself, before it had a script, has left nothing behind.
+                    return end.tree_empty || end.cause == EndCause::Itself;
+                }
+            }
+            false
+        };
+        if !matches!(tokio::time::timeout(END_PATIENCE, ending).await, Ok(true)) {
+            tracing::warn!(sandbox = %live.id(), "a command that was begun ahead would not end; ending the sandbox");
+            live.kill();
+        }
+    }
+}
+
+/// End what was begun ahead, before anything else happens in the sandbox.
+pub async fn dismiss(live: &Live) {
+    if let Some(waiting) = live.take_waiting() {
+        waiting.dismiss(live).await;
+    }
+}
+
+/// Have what was begun ahead serve a request. `None` when there is no such thing, and then nothing of it is left.
+pub async fn go(live: &Arc<Live>, request: &ExecRequest) -> Result<Option<Process>> {
+    let Some(waiting) = live.take_waiting() else { return Ok(None) };
+    let mut asked = message(request, live.description.environment.clone(), live.work_directory(request));
+    if !waiting.serves(&asked) || waiting.has_ended() {
+        waiting.dismiss(live).await;
+        return Ok(None);
+    }
+    let timeout_milliseconds = asked.timeout_milliseconds;
+    let script = asked.script.take().map(|(_, contents)| contents).unwrap_or_default();
+    let order = ToExec::Go { script, timeout_milliseconds };
+    let watch = Watch::begin(live);
+    let gone = |cause: io::Error| not_found(live.id()).with_cause(cause);
+    waiting.begun.channel.send(&order, &[]).await.map_err(gone)?;
+    match process::start_in_time(live, &waiting.begun.channel, request).await? {
+        Heard::Started(_) => waiting.begun.watched(live.clone(), watch).map(Some),
+        // It had ended before it could have its script, and so without running it.
+        Heard::Ended => Ok(None),
+    }
+}

@@ -1,0 +1,106 @@
+//! What this engine does about commands that are expected: the shared suite shows that nobody can tell, this that it does.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use engine_native::NativeEngine;
+use sandbox::{
+    Engine, ErrorKind, ExecOutcome, ExecRequest, ExecStatus, Expected, GuestPath, Owner, SandboxId, SandboxSpec, Script,
+};
+use tokio::io::AsyncReadExt;
+
+type Trial = (&'static str, fn(Arc<NativeEngine>) -> Pin<Box<dyn Future<Output = ()>>>);
+
+pub const TRIALS: [Trial; 3] = [
+    ("ahead::the_expected_is_begun_and_paid_for_before", |engine| Box::pin(begun_before(engine))),
+    ("ahead::one_that_ends_before_it_is_wanted_is_passed_over", |engine| Box::pin(passed_over(engine))),
+    ("ahead::a_program_that_is_missing_is_said_when_it_is_asked_for", |engine| Box::pin(missing(engine))),
+];
+
+/// Far more than an engine needs to have spares, even on a busy machine.
+const MOST_ROUNDS: usize = 40;
+
+fn script() -> GuestPath {
+    "/workspace/script".parse().expect("a path")
+}
+
+fn request(argv: &[&str]) -> ExecRequest {
+    let argv = argv.iter().map(|&word| word.to_owned()).chain([script().to_string()]);
+    let mut request = ExecRequest::new(argv, Duration::from_secs(30)).expect("a request");
+    request.script = Script::new(&script(), b"read -r stat < /proc/$$/stat; echo $stat");
+    request
+}
+
+async fn create(engine: &NativeEngine, argv: &[&str]) -> SandboxId {
+    let argv = argv.iter().map(|&word| word.to_owned()).collect();
+    let expected = Expected { argv, script: "script".to_owned(), environment: Default::default() };
+    let spec = SandboxSpec { expected: Some(expected), ..SandboxSpec::new(Owner::local()) };
+    let id = SandboxId::random().expect("random numbers");
+    engine.create(&id, &spec).await.expect("a sandbox");
+    id
+}
+
+async fn run(engine: &NativeEngine, id: &SandboxId, argv: &[&str]) -> (String, ExecOutcome) {
+    let mut process = engine.start(id, &request(argv)).await.expect("a command");
+    drop(process.stdin.take());
+    let mut text = String::new();
+    process.stdout.read_to_string(&mut text).await.expect("its output");
+    (text, process.control.wait().await.expect("its end"))
+}
+
+/// In the hundredths of a second since the machine started that processes have their own start in.
+fn now() -> u64 {
+    let uptime = std::fs::read_to_string("/proc/uptime").expect("the time");
+    let seconds: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).expect("a number");
+    (seconds * 100.0) as u64
+}
+
+async fn begun_before(engine: Arc<NativeEngine>) {
+    // Counts for a while, and is a shell with its script then.
+    let busy = ["/bin/sh", "-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; exec sh \"$0\""];
+    let mut cold = None;
+    for _ in 0..MOST_ROUNDS {
+        let asked_at = now();
+        let id = create(&engine, &busy).await;
+        let (text, outcome) = run(&engine, &id, &busy).await;
+        engine.destroy(&id).await.expect("its end");
+        assert_eq!(outcome.status, ExecStatus::Exited(0), "{text}");
+        // The twenty-second word; the second one, in brackets, has no space.
+        let started: u64 = text.split(' ').nth(21).and_then(|word| word.parse().ok()).expect("a number");
+        match cold {
+            None => {
+                assert!(started >= asked_at, "the first of its kind was begun before anybody could know of it");
+                cold = Some(outcome.usage);
+            }
+            Some(cold) if started + 10 < asked_at => {
+                assert!(outcome.usage.cpu < cold.cpu / 2, "{:?} beside {cold:?}", outcome.usage);
+                assert!(outcome.usage.peak_memory > 0);
+                return;
+            }
+            Some(_) => {}
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    panic!("nothing was begun ahead in {MOST_ROUNDS} rounds");
+}
+
+async fn passed_over(engine: Arc<NativeEngine>) {
+    for _ in 0..6 {
+        let id = create(&engine, &["/bin/sh", "-c", "exit 3"]).await;
+        let (_, outcome) = run(&engine, &id, &["/bin/sh", "-c", "exit 3"]).await;
+        assert_eq!(outcome.status, ExecStatus::Exited(3));
+        engine.destroy(&id).await.expect("its end");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+async fn missing(engine: Arc<NativeEngine>) {
+    for _ in 0..4 {
+        let id = create(&engine, &["/nowhere/program"]).await;
+        let refused = engine.start(&id, &request(&["/nowhere/program"])).await.expect_err("no such program");
+        assert_eq!(refused.kind(), ErrorKind::NotFound);
+        engine.destroy(&id).await.expect("its end");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
