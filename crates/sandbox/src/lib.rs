@@ -65,7 +65,7 @@ pub use package::{PackageLanguage, Packages, Requirement};
 pub use path::{AskedPath, GuestPath};
 pub use port::{Connections, GuestPort, GuestStream};
 pub use private::PrivateFile;
-pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners, is_code_of_a_run};
+pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners, Runs, is_code_of_a_run};
 pub use secret::SecretName;
 pub use service::{
     Bounds, Captured, Census, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language,

@@ -19,7 +19,7 @@ mod plan;
 
 pub use labelled::{ImageRunner, ImageRunners};
 pub use plan::is_code_of_a_run;
-pub use plan::{Attempt, Plan, Step};
+pub use plan::{Attempt, Plan, Runs, Step};
 
 /// Code to run, as the service takes it.
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -72,6 +72,18 @@ pub struct Runner {
     build: Vec<Vec<String>>,
     run: Vec<Vec<String>>,
     check: BTreeMap<String, Vec<String>>,
+    warm: Option<Warm>,
+}
+
+/// Of a language whose first command can be begun before the code is known. See [`Expected`].
+///
+/// [`Expected`]: crate::Expected
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Warm {
+    /// Words in the first two lines of code that has to be read from a file.
+    #[serde(default)]
+    not_with: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -197,6 +209,7 @@ struct Written {
     run: Vec<Vec<String>>,
     #[serde(default)]
     check: BTreeMap<String, Vec<String>>,
+    warm: Option<Warm>,
     #[serde(default)]
     probe: Vec<Vec<String>>,
     #[serde(default)]
@@ -236,6 +249,10 @@ impl Written {
         if !self.build.is_empty() && self.place == Place::Work {
             return Err(wrong("has a build step, so its place must be scratch"));
         }
+        if self.warm.is_some() && (self.place != Place::Work || self.run[0].last().is_none_or(|word| word != "{file}"))
+        {
+            return Err(wrong("is warm, so its place must be work and its first command must end with {file}"));
+        }
         let mut environment = Environment::default();
         for (name, value) in self.environment {
             environment.insert(name, value)?;
@@ -253,6 +270,7 @@ impl Written {
             build: self.build,
             run: self.run,
             check: self.check,
+            warm: self.warm,
         })
     }
 }
@@ -337,6 +355,7 @@ mod tests {
             good.replace("[[\"x\"]]", "[]"),
             good.replace("[[\"x\"]]", "[[]]"),
             format!("{good}\nbuild = [[\"y\"]]"),
+            format!("{good}\nwarm = {{}}"),
             format!("{good}\ncolour = \"blue\""),
             format!("{good}\nenvironment = {{ \"A=B\" = \"c\" }}"),
         ] {

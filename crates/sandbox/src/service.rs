@@ -97,6 +97,8 @@ pub struct ServiceSettings {
     pub jobs: JobSettings,
     pub contexts: ContextSettings,
     pub runners: Runners,
+    /// Whether an engine is told what the sandboxes of jobs will start, so that it can begin that ahead.
+    pub warm: bool,
     /// For an engine without a host image: who knows which images run which languages.
     pub image_runners: Option<Arc<dyn ImageRunners>>,
     /// How often what exists is compared with what is remembered.
@@ -124,6 +126,7 @@ impl ServiceSettings {
             jobs: JobSettings::default(),
             contexts: ContextSettings::default(),
             runners: Runners::built_in(),
+            warm: true,
             image_runners: None,
             sweep_every: Duration::from_secs(30),
             recovery: Recovery::BeforeStart,

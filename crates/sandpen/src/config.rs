@@ -101,6 +101,8 @@ pub struct ServerConfig {
     pub selection: Selection,
     /// The most that a client may ask for.
     pub ceiling: Ceiling,
+    /// Whether interpreters are started ahead of demand.
+    pub warm: bool,
     /// Directories of the host that clients may copy from and to.
     pub opened: Vec<OpenedPath>,
     /// Images that clients may ask for.
@@ -130,6 +132,7 @@ impl Default for Config {
                 code: CodeConfig::default(),
                 selection: Selection::default(),
                 ceiling: Ceiling::default(),
+                warm: true,
                 opened: Vec::new(),
                 images: Vec::new(),
                 log: LogLevel::Warn,
@@ -306,6 +309,7 @@ impl Config {
             | Key::JsImage
             | Key::CodeLanguage
             | Key::ReadOnly
+            | Key::NoWarm
             | Key::AllowPackages
             | Key::MaxMemory
             | Key::MaxCpus
@@ -399,6 +403,7 @@ impl Config {
             Key::Tools => self.server.selection.tools.push(value.to_owned()),
             Key::ExcludeTools => self.server.selection.exclude.push(value.to_owned()),
             Key::ReadOnly => self.server.selection.read_only = truth(value)?,
+            Key::NoWarm => self.server.warm = !truth(value)?,
             Key::AllowPath => self.server.opened.push(value.parse()?),
             Key::AllowImage => self.server.images.push(value.parse()?),
             Key::AllowPackages => self.packages.allowed = truth(value)?,

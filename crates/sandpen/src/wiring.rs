@@ -233,6 +233,7 @@ async fn start(config: &Config, outlet: &Outlet, spares: usize, recovery: Recove
     settings.quota_of = config.limits_of_owners().into_iter().map(|(owner, limits)| (owner, limits.quota)).collect();
     settings.passed_through = config.sandbox.passed_through().map(str::to_owned).collect();
     settings.runners = overlaid(config, settings.runners)?;
+    settings.warm = config.server.warm;
     if let Some(images) = &built.image_runners {
         settings.runners = settings.runners.joined_by(&images.list().await?);
     }

@@ -87,6 +87,7 @@ impl Runners {
                     build: Vec::new(),
                     run: Vec::new(),
                     check: Default::default(),
+                    warm: None,
                 });
             }
         }

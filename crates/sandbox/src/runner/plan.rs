@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use super::{Place, RunCode, Runner};
 use crate::error::{Error, Result};
-use crate::exec::{ExecRequest, TerminalSize};
+use crate::exec::{ExecRequest, Script, TerminalSize};
 use crate::id::SandboxId;
 use crate::image::Image;
 use crate::path::GuestPath;
-use crate::spec::Environment;
+use crate::spec::{Environment, Expected};
 
 const CODE_PREFIX: &str = ".run-";
 
@@ -51,20 +51,58 @@ pub struct Attempt {
     pub check: Option<ExecRequest>,
 }
 
+/// What else is run in the sandbox of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// Others too, perhaps at the same time: they must not write to the same file.
+    Many,
+    /// Nothing. The file is called the same each time, so that it can be known before.
+    One,
+}
+
+const ONLY_TOKEN: &str = "only";
+
 impl Runner {
     /// `directory` is the sandbox's own work directory.
-    pub fn plan(&self, run: &RunCode, directory: &GuestPath) -> Result<Plan> {
-        // Two runs in one sandbox at the same time must not write to the same file.
-        let random = SandboxId::random()?;
-        let token = &random.as_str()["sb-".len()..][..8];
-        self.plan_named(run, directory, token)
+    pub fn plan(&self, run: &RunCode, directory: &GuestPath, runs: Runs) -> Result<Plan> {
+        match runs {
+            Runs::Many => {
+                let random = SandboxId::random()?;
+                self.plan_named(run, directory, &random.as_str()["sb-".len()..][..8])
+            }
+            Runs::One => self.plan_named(run, directory, ONLY_TOKEN),
+        }
+    }
+
+    /// What the only run of a sandbox will start, when that can be begun before the code is known, and no word of its
+    /// caller is in it.
+    pub fn expected(&self, run: &RunCode) -> Option<Expected> {
+        let RunCode { language: _, code, arguments, environment, work_directory, terminal, timeout: _ } = run;
+        let as_usual = arguments.is_empty()
+            && *environment == Environment::default()
+            && work_directory.is_none()
+            && terminal.is_none()
+            && code.len() <= Script::MAX_BYTES;
+        let warm = self.warm.as_ref().filter(|_| as_usual)?;
+        let first_lines = code.splitn(3, |byte| *byte == b'\n').take(2);
+        let has = |line: &[u8], word: &String| line.windows(word.len()).any(|window| window == word.as_bytes());
+        if first_lines.into_iter().any(|line| warm.not_with.iter().any(|word| has(line, word))) {
+            return None;
+        }
+        let (_, argv) = self.run.first()?.split_last()?;
+        let script = self.file_name(ONLY_TOKEN);
+        Some(Expected { argv: argv.to_vec(), script, environment: self.environment.clone() })
+    }
+
+    fn file_name(&self, token: &str) -> String {
+        let ending = self.file.rsplit_once('.').map_or(String::new(), |(_, ending)| format!(".{ending}"));
+        format!("{CODE_PREFIX}{token}{ending}")
     }
 
     fn plan_named(&self, run: &RunCode, directory: &GuestPath, token: &str) -> Result<Plan> {
-        let ending = self.file.rsplit_once('.').map_or(String::new(), |(_, ending)| format!(".{ending}"));
         let (home, file, leftover) = match self.place {
             Place::Work => {
-                let file = directory.join(format!("{CODE_PREFIX}{token}{ending}").as_bytes())?;
+                let file = directory.join(self.file_name(token).as_bytes())?;
                 (directory.clone(), file.clone(), file)
             }
             Place::Scratch => {
@@ -172,8 +210,50 @@ mod tests {
         let mut run = RunCode::new("python", "", Duration::from_secs(1));
         run.environment.insert("PYTHONUNBUFFERED", "").unwrap();
         let runners = Runners::built_in();
-        let plan = runners.find("python").unwrap().plan(&run, &GuestPath::workspace()).unwrap();
+        let plan = runners.find("python").unwrap().plan(&run, &GuestPath::workspace(), Runs::Many).unwrap();
         assert_eq!(plan.run.environment.get("PYTHONUNBUFFERED"), Some(""));
+    }
+
+    #[test]
+    fn the_only_run_of_a_sandbox_starts_what_was_expected() {
+        let runners = Runners::built_in();
+        for (language, code) in [("python", "print(1)"), ("javascript", "console.log(1)")] {
+            let runner = runners.find(language).unwrap();
+            let run = RunCode::new(language, code, Duration::from_secs(1));
+            let expected = runner.expected(&run).unwrap();
+            let plan = runner.plan(&run, &GuestPath::workspace(), Runs::One).unwrap();
+            let request = &plan.run.attempts(Duration::from_secs(1)).unwrap()[0].request;
+            let script = format!("/workspace/{}", expected.script);
+            assert_eq!(plan.file.to_string(), script);
+            let argv: Vec<String> = expected.argv.iter().cloned().chain([script]).collect();
+            assert_eq!(request.argv(), argv);
+            assert_eq!(request.environment, expected.environment);
+        }
+    }
+
+    #[test]
+    fn what_only_a_caller_can_know_is_not_expected() {
+        let runners = Runners::built_in();
+        let python = |change: &dyn Fn(&mut RunCode)| {
+            let mut run = RunCode::new("python", "print(1)", Duration::from_secs(1));
+            change(&mut run);
+            runners.find("python").unwrap().expected(&run)
+        };
+        assert!(python(&|_| {}).is_some());
+        assert!(python(&|run| run.arguments.push("a".into())).is_none());
+        assert!(python(&|run| drop(run.environment.insert("A", "b"))).is_none());
+        assert!(python(&|run| run.work_directory = Some(GuestPath::scratch())).is_none());
+        assert!(python(&|run| run.terminal = Some(TerminalSize { rows: 24, columns: 80 })).is_none());
+        assert!(python(&|run| run.code = vec![b'#'; Script::MAX_BYTES + 1]).is_none());
+        for (code, is_expected) in [
+            ("# -*- coding: latin-1 -*-\n", false),
+            ("#!/usr/bin/python3\n# vim: set fileencoding=cp1252 :\n", false),
+            ("\n\n# coding: latin-1 comes too late to mean anything\n", true),
+        ] {
+            assert_eq!(python(&|run| run.code = code.into()).is_some(), is_expected, "{code:?}");
+        }
+        let bash = runners.find("bash").unwrap();
+        assert!(bash.expected(&RunCode::new("bash", "", Duration::from_secs(1))).is_none());
     }
 
     #[test]

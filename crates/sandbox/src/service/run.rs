@@ -23,7 +23,7 @@ use crate::id::{Owner, SandboxId};
 use crate::image::Image;
 use crate::output::OutputCaps;
 use crate::path::GuestPath;
-use crate::runner::{ImageRunner, Plan, RunCode, Step};
+use crate::runner::{ImageRunner, Plan, RunCode, Runs, Step};
 
 impl Core {
     pub(super) async fn exec(
@@ -85,7 +85,7 @@ impl Core {
     }
 
     pub(super) async fn run_code(self: &Arc<Self>, owner: &Owner, id: &SandboxId, run: RunCode) -> Result<Execution> {
-        let (execution, tidy) = self.run_code_until(owner, id, run, std::future::pending()).await?;
+        let (execution, tidy) = self.run_code_until(owner, id, run, Runs::Many, std::future::pending()).await?;
         let ended = execution.control.ended();
         tokio::spawn(async move {
             ended.await;
@@ -103,9 +103,10 @@ impl Core {
         owner: &Owner,
         id: &SandboxId,
         run: RunCode,
+        runs: Runs,
         unwanted: impl Future<Output = ()>,
     ) -> Result<(Execution, Tidy)> {
-        let started = self.start_code(owner, id, &run, unwanted).await;
+        let started = self.start_code(owner, id, &run, runs, unwanted).await;
         if let Err(error) = &started {
             self.emit(owner, id, EventKind::ExecRefused { kind: error.kind() });
         }
@@ -117,6 +118,7 @@ impl Core {
         owner: &Owner,
         id: &SandboxId,
         run: &RunCode,
+        runs: Runs,
         unwanted: impl Future<Output = ()>,
     ) -> Result<(Execution, Tidy)> {
         if run.context.is_some() {
@@ -141,13 +143,13 @@ impl Core {
             let execution = self.start_entry_point(&info, own, run, deadline, deed).await?;
             return Ok((execution, Tidy { core: Arc::clone(self), id: id.clone(), leftover: None }));
         }
-        let plan = runner.plan(run, &info.work_directory)?;
+        let plan = runner.plan(run, &info.work_directory, runs)?;
         let lies_there = info.work_directory.contains(&plan.file);
         let mut unwanted = pin!(unwanted);
         match self.start_planned(&info, plan, deadline, deed.clone(), unwanted.as_mut()).await {
             // An image's own directory may be read-only for its user, who can run programs in it all the same.
             Err(error) if error.kind() == ErrorKind::Denied && lies_there => {
-                let plan = runner.plan(run, &GuestPath::scratch())?;
+                let plan = runner.plan(run, &GuestPath::scratch(), runs)?;
                 self.start_planned(&info, plan, deadline, deed, unwanted).await
             }
             started => started,

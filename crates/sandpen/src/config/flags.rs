@@ -235,6 +235,10 @@ pub struct ServerFlags {
     #[arg(long)]
     read_only: bool,
 
+    /// Start every program when it is asked for, and no interpreter ahead of demand
+    #[arg(long)]
+    no_warm: bool,
+
     /// Let copy_files reach this directory of the host; with :ro behind it, for reading only
     #[arg(long, value_name = "DIR[:ro]", value_hint = clap::ValueHint::DirPath)]
     allow_path: Vec<String>,
@@ -307,6 +311,9 @@ impl ServerFlags {
         push(written, Key::AuditLog, &self.audit_log);
         if self.read_only {
             written.push(Key::ReadOnly, "true");
+        }
+        if self.no_warm {
+            written.push(Key::NoWarm, "true");
         }
         if self.allow_packages {
             written.push(Key::AllowPackages, "true");

@@ -81,6 +81,7 @@ keys! {
     Tools, "tools", List;
     ExcludeTools, "exclude_tools", List;
     ReadOnly, "read_only", One;
+    NoWarm, "no_warm", One;
     AllowPath, "allow_path", List;
     AllowImage, "allow_image", List;
     AllowPackages, "allow_packages", One;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use sandbox::{Deed, Files, GuestPath, History, RunCode, Runners};
+use sandbox::{Deed, Files, GuestPath, History, RunCode, Runners, Runs};
 
 const USUAL: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -25,7 +25,8 @@ pub async fn present(files: &dyn Files, history: &History, runners: &Runners) ->
     let mut wanted = BTreeSet::new();
     for language in languages {
         let Ok(runner) = runners.find(language) else { continue };
-        let Ok(plan) = runner.plan(&RunCode::new(language, "", Duration::ZERO), &history.work_directory) else {
+        let Ok(plan) = runner.plan(&RunCode::new(language, "", Duration::ZERO), &history.work_directory, Runs::Many)
+        else {
             continue;
         };
         for step in plan.build.iter().chain([&plan.run]) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use images::Store;
-use sandbox::{GuestPath, History, KnownEnvironment, Result, RunCode, Runners};
+use sandbox::{GuestPath, History, KnownEnvironment, Result, RunCode, Runners, Runs};
 use tokio_util::sync::CancellationToken;
 
 use super::base::Base;
@@ -243,7 +243,7 @@ impl Rendering<'_> {
         let mut asked = RunCode::new(language, code, Duration::from_secs(1));
         asked.arguments = arguments.to_vec();
         asked.environment = run.environment.values.clone();
-        let plan = runner.plan(&asked, &base.code_directory(&history.work_directory))?;
+        let plan = runner.plan(&asked, &base.code_directory(&history.work_directory), Runs::Many)?;
         // A name that is the same whenever this is written.
         let chance = token(&plan.leftover);
         let fixed = |text: &str| match &chance {

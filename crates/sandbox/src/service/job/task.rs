@@ -28,7 +28,7 @@ use crate::output::OutputCaps;
 use crate::runner::RunCode;
 use crate::service::core::Core;
 use crate::service::create::Origin;
-use crate::spec::{Persistence, SandboxSpec};
+use crate::spec::{Expected, Persistence, SandboxSpec};
 
 /// How much longer than its time-out a run may take before it is given up. Engines end a run in time; one that hangs must
 /// not hang its callers.
@@ -159,7 +159,8 @@ impl Core {
                     Err(error)
                 }
             },
-            JobPlace::Fresh(spec) => {
+            JobPlace::Fresh(mut spec) => {
+                spec.expected = self.expected(&assignment);
                 if !self.make_for(job, &spec).await? {
                     return Ok(nothing_ran());
                 }
@@ -181,6 +182,15 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// What will be the first to happen in a sandbox that is made for this.
+    fn expected(&self, assignment: &Assignment) -> Option<Expected> {
+        let Assignment { work: JobWork::Code(run), work_directory: None, files, .. } = assignment else { return None };
+        if !self.settings.warm || !files.is_empty() {
+            return None;
+        }
+        self.settings.runners.find(&run.language).ok()?.expected(run)
     }
 
     /// `false` when the job was asked to stop first: then there is no sandbox, and will be none.

@@ -17,7 +17,7 @@ use crate::image::ImageProgram;
 use crate::job::{JobFile, JobResult, JobStream, JobWork, RunProgram};
 use crate::network::NetworkActivity;
 use crate::path::{AskedPath, GuestPath};
-use crate::runner::RunCode;
+use crate::runner::{RunCode, Runs};
 use crate::service::SandboxInfo;
 use crate::service::context::Sink;
 use crate::service::core::Core;
@@ -145,7 +145,8 @@ impl Core {
                 None
             }
             (Work::Code(run), None) => {
-                let (execution, tidy) = self.run_code_until(owner, id, run, job.asked_to_stop()).await?;
+                let runs = if job.fresh { Runs::One } else { Runs::Many };
+                let (execution, tidy) = self.run_code_until(owner, id, run, runs, job.asked_to_stop()).await?;
                 Some((execution, Some(tidy)))
             }
             (Work::Command(command), _) => Some((self.exec(owner, id, &command).await?, None)),

@@ -227,6 +227,7 @@ fn objects(rows: &[(Row, Sample)]) -> Vec<RowObject> {
         .map(|(row, sample)| {
             let (bare, bubblewrap) = match row.work() {
                 Work::Python => (median(Row::BarePython), median(Row::BubblewrapPython)),
+                Work::Node => (median(Row::BareNode), None),
                 Work::True => (median(Row::BareTrue), median(Row::BubblewrapTrue)),
                 Work::Alone => (None, None),
             };

@@ -18,6 +18,7 @@ use crate::mcp::customer::Customer;
 use crate::wiring;
 
 const PRINT: &str = "print(1)";
+const LOG: &str = "console.log(1)";
 const TRUE: &str = "/bin/true";
 /// As many as a server keeps.
 const SPARES: usize = 2;
@@ -26,6 +27,7 @@ const SPARES: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     Python,
+    Node,
     True,
     /// Nothing to compare it with.
     Alone,
@@ -61,6 +63,10 @@ rows! {
     SandboxPython, "sandbox-python", Python, "fresh sandbox, cold Python, through the service";
     SparePython, "spare-python", Python, "the same, sandbox made ahead";
     McpPython, "mcp-python", Python, "run_code over MCP stdio, as the client sees it";
+    McpColdPython, "mcp-cold-python", Python, "the same with --no-warm";
+    BareNode, "bare-node", Node, "node -e 'console.log(1)', no sandbox";
+    McpNode, "mcp-node", Node, "run_code in JavaScript over MCP stdio";
+    McpColdNode, "mcp-cold-node", Node, "the same with --no-warm";
     RunPython, "run-python", Python, "sandpen run python, as a program";
     RunPackages, "run-packages", Python, "the same, with numpy and pandas installed before and not imported";
     BubblewrapPython, "bwrap-python", Python, "bubblewrap: namespaces and file tree, no limits, no filter";
@@ -90,8 +96,9 @@ pub struct Setting {
     allow_missing: BTreeSet<Layer>,
     standing: SandboxId,
     bundle: Bundle,
-    /// Started when it is first needed.
+    /// Started when they are first needed.
     customer: OnceLock<Customer>,
+    cold_customer: OnceLock<Customer>,
 }
 
 impl Setting {
@@ -119,6 +126,7 @@ impl Setting {
             standing,
             bundle,
             customer: OnceLock::new(),
+            cold_customer: OnceLock::new(),
         })
     }
 
@@ -162,7 +170,11 @@ impl Setting {
             Row::RunPackages => {
                 time(self.ourselves().args(["run", "python", PRINT, "--package", "numpy,pandas"]), "1\n")
             }
-            Row::McpPython => self.call(),
+            Row::BareNode => time(Command::new("node").args(["-e", LOG]), "1\n"),
+            Row::McpPython => self.call(&self.customer, &[], "python", PRINT),
+            Row::McpColdPython => self.call(&self.cold_customer, &["--no-warm"], "python", PRINT),
+            Row::McpNode => self.call(&self.customer, &[], "javascript", LOG),
+            Row::McpColdNode => self.call(&self.cold_customer, &["--no-warm"], "javascript", LOG),
         }
     }
 
@@ -176,16 +188,16 @@ impl Setting {
     }
 
     /// From the first byte of the request to the last of the answer, in a sandbox of its own each time.
-    fn call(&self) -> Result<Duration> {
-        let customer = match self.customer.get() {
+    fn call(&self, known: &OnceLock<Customer>, flags: &[&str], language: &str, code: &str) -> Result<Duration> {
+        let customer = match known.get() {
             Some(customer) => customer,
             None => {
-                let customer = Customer::begin(self.ourselves().arg("mcp"))?;
-                self.customer.get_or_init(|| customer)
+                let customer = Customer::begin(self.ourselves().arg("mcp").args(flags))?;
+                known.get_or_init(|| customer)
             }
         };
         let started = Instant::now();
-        let result = customer.call("run_code", json!({ "language": "python", "code": PRINT }))?;
+        let result = customer.call("run_code", json!({ "language": language, "code": code }))?;
         let took = started.elapsed();
         match result["stdout"].as_str() {
             Some("1\n") => Ok(took),

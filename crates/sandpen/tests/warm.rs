@@ -1,0 +1,319 @@
+//! Interpreters that were started ahead: programs cannot tell, and no two runs have anything in common.
+//!
+//! A table of programs is run over MCP by a server that starts interpreters ahead and by one that does not; what comes back
+//! must be the same, byte for byte.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::client::Client;
+use support::{Engine, World, sandboxes_work};
+
+macro_rules! needs_sandboxes {
+    () => {
+        if !sandboxes_work() || !matches!(Engine::of_test(), Engine::Embedded) {
+            return;
+        }
+    };
+}
+
+const VERSION: &str = "2025-11-25";
+
+/// Enough for an interpreter to be there, on a machine that is not busy. On one that is, it is there a moment later, and
+/// what this compares is the same.
+const PAUSE: Duration = Duration::from_millis(150);
+
+fn python(code: &str) -> Value {
+    json!({ "language": "python", "code": code })
+}
+
+fn javascript(code: &str) -> Value {
+    json!({ "language": "javascript", "code": code })
+}
+
+fn run(client: &mut Client, arguments: Value) -> Value {
+    client.call("run_code", arguments)["structuredContent"].take()
+}
+
+/// What a caller sees, but for what is another each time.
+fn seen(mut result: Value) -> Value {
+    let Some(object) = result.as_object_mut() else { return result };
+    object.remove("sandbox_id");
+    object.remove("job_id");
+    object.remove("usage");
+    if let Some(artifacts) = object.get_mut("artifacts").and_then(Value::as_array_mut) {
+        for artifact in artifacts {
+            artifact.as_object_mut().expect("an object").remove("uri");
+        }
+    }
+    result
+}
+
+fn programs() -> Vec<(&'static str, Value)> {
+    let with = |mut arguments: Value, name: &str, value: Value| {
+        arguments[name] = value;
+        arguments
+    };
+    vec![
+        ("a line", python("print(1)")),
+        ("nothing", python("")),
+        ("no end of line", python("print('x', end='')")),
+        (
+            "what a program knows of itself",
+            python(
+                "import sys, os\n\
+                 print(sorted(globals()), __name__, __file__, __spec__, __package__, __doc__, type(__loader__).__name__)\n\
+                 print(sys.argv, sys.orig_argv, sys.path, sys.flags, sys.executable, sys.warnoptions, sys._xoptions)\n\
+                 print(os.getcwd(), os.listdir(), oct(os.umask(0)), os.getuid(), os.getgid(), os.getgroups())\n\
+                 print(open('/proc/self/cmdline').read().split('\\0'))\n\
+                 print(sorted(open('/proc/self/environ').read().split('\\0')))\n\
+                 print(list(os.environ.items()))\n\
+                 print(sorted(sys.modules))\n\
+                 print(sys._getframe().f_back, sys.getrecursionlimit(), os.getpgrp() == os.getpid() == os.getsid(0))",
+            ),
+        ),
+        (
+            "its file",
+            python(
+                "import os, stat\ns = os.stat(__file__)\n\
+                 print(oct(s.st_mode), s.st_uid, s.st_gid, s.st_nlink, s.st_size, open(__file__).read())",
+            ),
+        ),
+        (
+            "descriptors, signals and limits",
+            python(
+                "import os, signal, resource\n\
+                 print(sorted(os.listdir('/proc/self/fd')), [os.get_inheritable(n) for n in range(3)])\n\
+                 print([os.fstat(n).st_mode for n in range(3)], [os.get_blocking(n) for n in range(3)])\n\
+                 print({s.name: str(signal.getsignal(s)) for s in signal.Signals}, signal.pthread_sigmask(0, []))\n\
+                 print([resource.getrlimit(n) for n in range(16)])\n\
+                 print([line for line in open('/proc/self/status') if line.startswith(('Sig', 'Cap', 'Seccomp', 'NoNew', 'Umask'))])",
+            ),
+        ),
+        ("a traceback", python("def f(x):\n    return 1 / x\n\ndef g():\n    f(0)\n\ng()")),
+        ("a traceback within a traceback", python("try:\n    {}['a']\nexcept KeyError:\n    raise ValueError('b')")),
+        ("too deep", python("def f(n):\n    return f(n + 1)\n\nf(0)")),
+        ("stack and frames", python("import traceback, inspect\ntraceback.print_stack()\nprint(len(inspect.stack()))")),
+        ("wrong syntax", python("print(1)\nx = = 2")),
+        ("wrong indentation", python("if True:\nprint(1)")),
+        ("an open string", python("print('a\n")),
+        ("an open bracket at the end", python("print((1,")),
+        ("a null byte", python("print(1)\0")),
+        ("a mark of byte order", python("\u{feff}print('é')")),
+        ("letters", python("print('åß∂ 漢字 🎈'); print(ascii('é'))")),
+        ("a declared encoding", python("# -*- coding: latin-1 -*-\nprint(ascii('é'))")),
+        ("a declared usual encoding", python("# coding: utf-8\nprint(ascii('é'))")),
+        ("an encoding that is none", python("# coding: nonsense\nprint(1)")),
+        ("ends of line of another system", python("print(1)\r\nif 1:\r\n    print(2)\r\n")),
+        ("a code", python("import sys; sys.exit(7)")),
+        ("a message as code", python("import sys; sys.exit('why')")),
+        ("no code", python("import sys; sys.exit(None)")),
+        ("exit without ado", python("import os; print('lost', end=''); os._exit(3)")),
+        ("a signal", python("import os, signal; os.kill(os.getpid(), signal.SIGTERM)")),
+        ("an interrupt", python("import os, signal; os.kill(os.getpid(), signal.SIGINT)")),
+        ("abort", python("import os; os.abort()")),
+        (
+            "what is done at the end",
+            python(
+                "import atexit, threading, time, sys\n\
+                 atexit.register(lambda: print('atexit'))\n\
+                 class D:\n    def __del__(self): print('del', flush=True)\n\
+                 d = D()\n\
+                 f = open('never-closed.txt', 'w'); f.write('kept')\n\
+                 def late():\n    time.sleep(0.1); print('thread')\n\
+                 threading.Thread(target=late).start()\n\
+                 sys.stdout.write('main\\n')",
+            ),
+        ),
+        ("a broken end", python("import atexit; atexit.register(print, nothing=1); print(1)")),
+        (
+            "processes that import it again",
+            python(
+                "import multiprocessing as m\n\
+                 def f(x): return x * x\n\
+                 if __name__ == '__main__':\n    m.set_start_method('spawn')\n    with m.Pool(2) as p: print(p.map(f, range(5)))\n\
+                 else: print(__name__)",
+            ),
+        ),
+        (
+            "processes that are forked",
+            python("import os\nif os.fork() == 0:\n    print('child'); os._exit(0)\nos.wait(); print('parent')"),
+        ),
+        (
+            "a program of its own",
+            python(
+                "import subprocess, sys\nprint(subprocess.run([sys.executable, '-c', 'import os; print(sorted(os.environ))'], capture_output=True, text=True).stdout)",
+            ),
+        ),
+        (
+            "its source",
+            python("import inspect\ndef f():\n    return 1\nprint(inspect.getsource(f), inspect.getsourcefile(f))"),
+        ),
+        ("input", with(python("import sys\nprint(sys.stdin.read().upper())"), "stdin", json!("a\nb\n"))),
+        ("no input", python("import sys\nprint(repr(sys.stdin.read()))")),
+        ("much output", python("for i in range(20000): print(i)")),
+        ("both streams", python("import sys\nprint('out'); print('err', file=sys.stderr)")),
+        ("a closed stream", python("import sys\nsys.stdout.close()")),
+        ("arguments", with(python("import sys; print(sys.argv)"), "args", json!(["a b", "--c"]))),
+        (
+            "variables",
+            with(python("import os; print(list(os.environ.items()))"), "env", json!({ "A": "b", "TZ": "Asia/Tokyo" })),
+        ),
+        (
+            "a variable that is read at the start",
+            with(python("import sys; print(sys.flags.optimize)"), "env", json!({ "PYTHONOPTIMIZE": "2" })),
+        ),
+        ("a directory", with(python("import os, sys; print(os.getcwd(), sys.path[0])"), "cwd", json!("/tmp"))),
+        (
+            "a module beside it",
+            with(
+                python("import random; print(random.mine)"),
+                "files",
+                json!([{ "path": "random.py", "content": "mine = 1" }]),
+            ),
+        ),
+        (
+            "a module at the start",
+            with(
+                python("import site, sys; print('usercustomize' in sys.modules)"),
+                "files",
+                json!([{ "path": "usercustomize.py", "content": "print('never')" }]),
+            ),
+        ),
+        ("too long for a pipe", python(&format!("print(1)\n{}", "# padding\n".repeat(3000)))),
+        ("the most that is sent along", python(&format!("{:<16384}", "print(2)"))),
+        ("an artifact", python("open('made.txt', 'w').write('x')")),
+        ("its time", with(python("import time\nprint('before', flush=True)\ntime.sleep(60)"), "timeout_s", json!(1.5))),
+        ("memory", python("x = bytearray(2 << 30)\nx[::4096] = b'x' * len(x[::4096])")),
+        ("a line of script", javascript("console.log(1)")),
+        ("a script that throws", javascript("function f() { throw new Error('x') }\nf()")),
+        (
+            "what a script knows of itself",
+            javascript(
+                "console.log(process.argv, __filename, __dirname, require.main === module, process.cwd(), process.execArgv, process.umask())\n\
+                 console.log(Object.entries(process.env), module.paths, process.title)\n\
+                 console.log(new Error('here').stack)",
+            ),
+        ),
+        ("wrong syntax in a script", javascript("let x = = 1")),
+        (
+            "modules in a script",
+            javascript("import fs from 'fs'\nconsole.log(import.meta.url, typeof fs.readFileSync)"),
+        ),
+        ("a promise that fails", javascript("Promise.reject(new Error('later'))")),
+        (
+            "the end of a script",
+            javascript("process.on('exit', code => console.log('exit', code)); process.exitCode = 4"),
+        ),
+        (
+            "input of a script",
+            with(javascript("process.stdin.on('data', d => console.log(String(d)))"), "stdin", json!("word")),
+        ),
+    ]
+}
+
+#[test]
+fn programs_cannot_tell_whether_their_interpreter_was_started_ahead() {
+    needs_sandboxes!();
+    let (warm_world, cold_world) = (World::new(), World::new());
+    let mut warm = Client::hello(&warm_world, &[], VERSION);
+    let mut cold = Client::hello(&cold_world, &["--no-warm"], VERSION);
+    for code in [python("print(1)"), javascript("console.log(1)")] {
+        run(&mut warm, code);
+    }
+    let mut different = Vec::new();
+    for (name, arguments) in programs() {
+        std::thread::sleep(PAUSE);
+        let (ahead, asked) = (seen(run(&mut warm, arguments.clone())), seen(run(&mut cold, arguments)));
+        if ahead != asked {
+            different.push(format!("{name}\n  ahead {ahead}\n  asked {asked}"));
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// How long ago the interpreter of a run was started, in hundredths of a second, as the run sees it.
+const AGE: &str =
+    "print(float(open('/proc/uptime').read().split()[0]) * 100 - int(open('/proc/self/stat').read().split()[21]))";
+
+fn age(client: &mut Client) -> f64 {
+    let result = run(client, python(AGE));
+    result["stdout"].as_str().and_then(|text| text.trim().parse().ok()).unwrap_or_else(|| panic!("{result}"))
+}
+
+#[test]
+fn interpreters_are_started_ahead_unless_it_is_forbidden() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::hello(&world, &[], VERSION);
+    let mut ages = Vec::new();
+    let was_ahead = (0..20).any(|_| {
+        ages.push(age(&mut client));
+        std::thread::sleep(Duration::from_millis(600));
+        ages.last().is_some_and(|age| *age > 50.0)
+    });
+    assert!(was_ahead, "{ages:?}");
+    assert!(ages[0] < 1000.0, "{ages:?}");
+
+    let world = World::new();
+    let mut client = Client::hello_with(&world, &[], VERSION, |command| {
+        command.env("SANDPEN_NO_WARM", "true");
+    });
+    run(&mut client, python("print(1)"));
+    std::thread::sleep(Duration::from_secs(2));
+    let kept = client.processes().into_iter().filter(|process| {
+        let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(".run-")
+    });
+    assert_eq!(kept.count(), 0, "an interpreter waits although none may");
+}
+
+#[test]
+fn no_two_runs_have_anything_in_common() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::hello(&world, &[], VERSION);
+    let code = "import os, random, uuid, ssl, tempfile, secrets\n\
+                print(hash('word'), id(object()), random.random(), uuid.uuid4(), ssl.RAND_bytes(8).hex(),\n\
+                      tempfile.mktemp(), secrets.token_hex(8), os.urandom(8).hex(), uuid.uuid1().clock_seq, sep='\\n')";
+    let names = ["hash", "address", "random", "uuid4", "ssl", "tempfile", "secrets", "urandom"];
+    let mut seen: Vec<BTreeSet<String>> = vec![BTreeSet::new(); names.len()];
+    const RUNS: usize = 5;
+    for _ in 0..RUNS {
+        let result = run(&mut client, python(code));
+        let text = result["stdout"].as_str().unwrap_or_default().to_owned();
+        assert!(text.lines().count() > names.len(), "{result}");
+        for (values, line) in seen.iter_mut().zip(text.lines()) {
+            values.insert(line.to_owned());
+        }
+        std::thread::sleep(PAUSE);
+    }
+    for (name, values) in names.iter().zip(&seen) {
+        assert_eq!(values.len(), RUNS, "{name}: {values:?}");
+    }
+    let listing = run(&mut client, python("import os; print(sorted(os.listdir('/workspace') + os.listdir('/tmp')))"));
+    assert_eq!(listing["stdout"], "['.run-only.py']\n", "{listing}");
+}
+
+#[test]
+fn a_server_that_ends_leaves_no_interpreter_behind() {
+    needs_sandboxes!();
+    for gently in [true, false] {
+        let world = World::new();
+        let mut client = Client::hello(&world, &[], VERSION);
+        run(&mut client, python("print(1)"));
+        std::thread::sleep(Duration::from_millis(500));
+        let processes = client.processes();
+        assert!(processes.len() > 1, "spares wait: {processes:?}");
+        if gently {
+            client.close_stdin();
+        } else {
+            client.signal(rustix::process::Signal::KILL);
+        }
+        client.wait();
+        support::wait_until("all of it has ended", || !processes.iter().any(|process| support::is_running(*process)));
+    }
+}
