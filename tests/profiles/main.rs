@@ -5,6 +5,7 @@
 //! `<<name:hex64>>` one that is learnt there, and `<<:any>>`, `<<:line>>` and `<<:number>>` are whatever is of that kind. A step
 //! with `only` is for the `embedded` engine or for a `daemon`.
 
+mod coverage;
 mod expected;
 mod server;
 mod transcript;
@@ -35,7 +36,19 @@ fn main() -> ExitCode {
 fn trials() -> Result<Vec<Trial>> {
     let engine = engine_name()?;
     let mut trials = Vec::new();
-    for profile in sorted(&Path::new(env!("CARGO_MANIFEST_DIR")).join("profiles/transcripts"))? {
+    let failed = |trouble: sandpen_tests::Trouble| Failed::from(trouble.to_string());
+    trials.push(Trial::test("what transcripts leave out is seen", move || {
+        coverage::sees_what_is_missing().map_err(failed)
+    }));
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (transcripts, schemas) = (here.join("profiles/transcripts"), here.join("../crates/tools/snapshots"));
+    for profile in sorted(&transcripts)? {
+        let name = profile.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (transcripts, schemas) = (transcripts.clone(), schemas.clone());
+        trials.push(Trial::test(format!("{name}: transcripts leave nothing out"), move || {
+            let gaps = coverage::gaps(&name, &transcripts, &schemas).map_err(failed)?;
+            if gaps.is_empty() { Ok(()) } else { Err(Failed::from(gaps.join("\n"))) }
+        }));
         for path in sorted(&profile)? {
             for transport in [Transport::Stdio, Transport::Http] {
                 let name = |path: &Path| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,0 +1,218 @@
+//! Whether the transcripts of a profile say something of all that its pinned schemas offer, and of each way in which the older
+//! server told of a failure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use sandpen_tests::Result;
+use serde_json::Value;
+
+/// How the documents of the older servers say that something went wrong, as far as words are fixed there.
+const FAILURES: &[(&str, &[&str])] = &[
+    (
+        "automata",
+        &[
+            " is required",
+            "Each command must be a string",
+            "commands must be a string or an array of strings",
+            "at least one command is required",
+            "Command exited with code ",
+            "Error executing command: ",
+            "Error: failed to create container: ",
+            "Error creating directory: ",
+            "Error writing file: ",
+            "Error accessing source file: ",
+            "local_src_file must be a file, not a directory",
+            "Error copying file to container: ",
+            "Error accessing source directory: ",
+            "local_src_dir must be a directory",
+            "Error copying file from container: ",
+            "Error: container_id is required",
+            "Error: failed to stop container: ",
+            "Tool not found: ",
+        ],
+    ),
+    (
+        "cloudflare",
+        &[
+            "Process exited with code: ",
+            "Request to container failed: 404 Not Found",
+            "Request to container failed: Error: Error: ENOENT: no such file or directory, open ",
+            "File deleted: false.",
+            "Input validation error: Invalid arguments for tool ",
+            " not found",
+        ],
+    ),
+    (
+        "code-runner",
+        &[
+            " is required",
+            "Invalid arguments",
+            "Tool not found: ",
+            "Method not found: ",
+            "Unsupported language: ",
+            "Execution timed out after ",
+            "\\\"success\\\": false",
+        ],
+    ),
+    (
+        "philschmid",
+        &[
+            "No output, forgot print()?",
+            "No output, forgot console.logs?",
+            "Operation timed out after ",
+            "\\\"exit_code\\\": 1",
+            "Error executing tool run_python_code: ",
+            "Unknown tool: ",
+        ],
+    ),
+    (
+        "sandbox-server",
+        &[
+            "Error: Image ",
+            "Error creating container: ",
+            "Error creating file: ",
+            "Error saving container: ",
+            "Container x not found",
+            "Error executing tool ",
+            "Unknown tool: ",
+        ],
+    ),
+];
+
+/// One tool as a client sees it: what it takes, by paths with dots.
+#[derive(Debug, Default, PartialEq)]
+struct Offered {
+    arguments: BTreeMap<String, BTreeSet<String>>,
+    required: BTreeSet<String>,
+}
+
+/// What no transcript says; nothing, when all is well.
+pub(crate) fn gaps(profile: &str, transcripts: &Path, schemas: &Path) -> Result<Vec<String>> {
+    let pinned = read(&schemas.join(profile).join("tools.json"))?;
+    let mut steps = Vec::new();
+    for path in crate::sorted(&transcripts.join(profile))? {
+        let mut transcript = read(&path)?;
+        if let Value::Array(taken) = transcript["steps"].take() {
+            steps.extend(taken);
+        }
+    }
+    let mut gaps = untold(&pinned, &steps);
+    let answers: String = steps.iter().map(|step| format!("{}{}\n", step["answer"], step["error"])).collect();
+    let known = FAILURES.iter().find(|(name, _)| *name == profile).map(|(_, failures)| *failures);
+    let failures = known.ok_or_else(|| format!("nobody has said how {profile} fails"))?;
+    let missing = failures.iter().filter(|failure| !answers.contains(**failure));
+    gaps.extend(missing.map(|failure| format!("nothing ends with {failure:?}")));
+    Ok(gaps)
+}
+
+fn read(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path)?;
+    Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
+}
+
+fn untold(pinned: &Value, steps: &[Value]) -> Vec<String> {
+    let mut gaps = Vec::new();
+    let tools = pinned["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let name_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let names: BTreeSet<String> = tools.iter().map(|tool| name_of(&tool["name"])).collect();
+    for tool in tools {
+        let (name, mut offered) = (name_of(&tool["name"]), Offered::default());
+        offered.read(&tool["input"], "");
+        let calls: Vec<&Value> = steps.iter().filter(|step| step["call"] == tool["name"]).collect();
+        let succeeds = |step: &&&Value| step.get("answer").is_some_and(|answer| answer["isError"] != true);
+        if !calls.iter().any(|call| succeeds(&call)) {
+            gaps.push(format!("{name} never succeeds"));
+        }
+        let missing = offered.arguments.keys().filter(|path| !calls.iter().any(|call| at(call, path).is_some()));
+        gaps.extend(missing.map(|path| format!("{name} is never given {path}")));
+        let never_out = offered.required.iter().filter(|path| !calls.iter().any(|call| lacks(call, path)));
+        gaps.extend(never_out.map(|path| format!("{name} is never called without {path}")));
+        let is_wrong = |call: &Value| {
+            let mut given = offered.arguments.iter().filter_map(|(path, kinds)| Some((at(call, path)?, kinds)));
+            given.any(|(value, kinds)| !kinds.is_empty() && !kinds.contains(kind(value)))
+        };
+        if !offered.arguments.is_empty() && !calls.iter().any(|call| is_wrong(call)) {
+            gaps.push(format!("{name} is never given something of the wrong kind"));
+        }
+    }
+    let is_unknown = |step: &Value| step.get("call").is_some_and(|call| !names.contains(&name_of(call)));
+    if !steps.iter().any(is_unknown) {
+        gaps.push("no tool is called that is not there".to_owned());
+    }
+    gaps
+}
+
+impl Offered {
+    fn read(&mut self, schema: &Value, above: &str) {
+        for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+            self.required.insert(format!("{above}{name}"));
+        }
+        for (name, inner) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{above}{name}");
+            let mut kinds = BTreeSet::new();
+            for one in std::iter::once(inner).chain(inner["anyOf"].as_array().into_iter().flatten()) {
+                match &one["type"] {
+                    Value::String(kind) => _ = kinds.insert(kind.replace("integer", "number")),
+                    Value::Array(several) => {
+                        kinds.extend(
+                            several.iter().filter_map(Value::as_str).map(|kind| kind.replace("integer", "number")),
+                        );
+                    }
+                    _ => {}
+                }
+            }
+            self.read(inner, &format!("{path}."));
+            self.arguments.insert(path, kinds);
+        }
+    }
+}
+
+fn at<'a>(call: &'a Value, path: &str) -> Option<&'a Value> {
+    path.split('.').try_fold(&call["arguments"], |value, name| value.as_object()?.get(name))
+}
+
+/// Whether a call has all that is around an argument and not that.
+fn lacks(call: &Value, path: &str) -> bool {
+    let around = path.rsplit_once('.').map_or(Some(&call["arguments"]), |(above, _)| at(call, above));
+    around.is_some_and(|around| around.is_object() || around.is_null()) && at(call, path).is_none()
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+/// What it is for: an argument that nobody ever gives is found.
+pub(crate) fn sees_what_is_missing() -> Result<()> {
+    let pinned = serde_json::json!({ "tools": [{ "name": "one", "input": { "required": ["a"], "properties": {
+        "a": { "type": "object", "required": ["b"], "properties": { "b": { "type": "string" }, "c": { "type": "integer" } } } } } }] });
+    let step = |arguments: Value| serde_json::json!({ "call": "one", "arguments": arguments, "answer": {} });
+    let some = [step(serde_json::json!({ "a": { "b": "x" } }))];
+    let expected = [
+        "one is never given a.c",
+        "one is never called without a",
+        "one is never called without a.b",
+        "one is never given something of the wrong kind",
+        "no tool is called that is not there",
+    ];
+    let found = untold(&pinned, &some);
+    if found != expected {
+        return Err(format!("it finds {found:?}").into());
+    }
+    let all = [
+        step(serde_json::json!({})),
+        step(serde_json::json!({ "a": { "c": 1 } })),
+        step(serde_json::json!({ "a": { "b": 1 } })),
+        serde_json::json!({ "call": "two", "error": {} }),
+    ];
+    let found = untold(&pinned, &all);
+    if found.is_empty() { Ok(()) } else { Err(format!("it finds {found:?} where all is told").into()) }
+}
