@@ -195,6 +195,29 @@ fn what_is_written_for_us_counts_more_than_the_variables_of_an_older_server() {
 }
 
 #[test]
+fn older_servers_without_bounds_have_those_of_the_operator() {
+    let limits = |written: &[(Key, &str)], profile| {
+        let config = Config::resolve([flags(written)]).unwrap().as_profile(profile).unwrap();
+        (config.sandbox.limits, config.server.ceiling)
+    };
+    for profile in [ProfileName::SandboxServer, ProfileName::Automata] {
+        let (given, ceiling) = limits(&[], profile);
+        let most = (ceiling.cpu_millis, ceiling.memory, ceiling.processes);
+        assert_eq!((given.cpu_millis, given.memory, given.processes), most, "{profile:?}");
+        let (given, _) = limits(&[(Key::MaxMemory, "1G"), (Key::MaxProcesses, "64")], profile);
+        assert_eq!((given.memory.bytes(), given.processes), (1 << 30, 64), "{profile:?}");
+        let (given, _) = limits(&[(Key::Memory, "512M"), (Key::Cpus, "0.5")], profile);
+        assert_eq!(
+            (given.memory.bytes(), given.cpu_millis),
+            (512 << 20, 500),
+            "{profile:?}: whoever writes it decides"
+        );
+    }
+    let (given, _) = limits(&[], ProfileName::CodeRunner);
+    assert_eq!((given.memory.bytes(), given.cpu_millis), (256 << 20, 500), "that one had bounds");
+}
+
+#[test]
 fn older_servers_wish_for_the_images_user_and_the_operator_decides() {
     let role = |written: &[(Key, &str)], profile| {
         let config = Config::resolve([flags(written)]).unwrap();

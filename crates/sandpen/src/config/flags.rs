@@ -219,8 +219,8 @@ pub struct ServerFlags {
     #[arg(long, value_name = "PROFILE", value_parser = PossibleValuesParser::new(ProfileName::NAMES), hide_possible_values = true)]
     profile: Option<String>,
 
-    /// Where a profile should differ from its older server: shell, flag-failures, end-containers, plain-uris or
-    /// short-directories
+    /// Where a profile should differ from its older server: shell, flag-failures, end-containers,
+    /// keep-containers, plain-uris or short-directories
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     profile_option: Vec<String>,
 

@@ -15,6 +15,9 @@ use super::written::{Origin, Written};
 /// Programs were whom the image names, which is root for most.
 const USER: (Key, &str) = (Key::ContainerUser, "image");
 
+/// There were no bounds, so it asks for more than anybody has: what it gets is the most that the operator lets clients have.
+const BOUNDLESS: [(Key, &str); 3] = [(Key::Cpus, "4096"), (Key::Memory, "4096G"), (Key::Processes, "1000000")];
+
 /// What it asks for. Where it asks for more than the operator lets clients have, it gets that.
 pub fn wishes(profile: ProfileName) -> Written {
     let wishes: &[(Key, &str)] = match profile {
@@ -26,8 +29,9 @@ pub fn wishes(profile: ProfileName) -> Written {
             (Key::Network, "internet"),
             (Key::Timeout, "30m"),
             (Key::Idle, "24h"),
-            (Key::Memory, "2G"),
-            (Key::Processes, "512"),
+            BOUNDLESS[0],
+            BOUNDLESS[1],
+            BOUNDLESS[2],
         ],
         ProfileName::CodeRunner => &[(Key::Cpus, "0.5"), (Key::Memory, "256M"), (Key::Timeout, "30s")],
         ProfileName::Automata => &[
@@ -36,8 +40,9 @@ pub fn wishes(profile: ProfileName) -> Written {
             (Key::Network, "internet"),
             (Key::Timeout, "30m"),
             (Key::Idle, "24h"),
-            (Key::Memory, "2G"),
-            (Key::Processes, "512"),
+            BOUNDLESS[0],
+            BOUNDLESS[1],
+            BOUNDLESS[2],
         ],
         ProfileName::Philschmid => {
             &[USER, (Key::Network, "internet"), (Key::Timeout, "30s"), (Key::Memory, "2G"), (Key::Processes, "512")]

@@ -259,7 +259,8 @@ impl SandboxServer {
     }
 
     async fn create(&self, call: &Call, image: &str, persist: bool) -> Result<Said, Failure> {
-        let outlives = persist && !self.options.has(ProfileOption::EndContainers);
+        let stays = persist || self.options.has(ProfileOption::KeepContainers);
+        let outlives = stays && !self.options.has(ProfileOption::EndContainers);
         let sandbox = match self.make(call, image, outlives).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 tool::log(Which::Create.name(), &error);

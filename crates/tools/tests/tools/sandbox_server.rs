@@ -149,6 +149,18 @@ async fn nothing_outlives_a_server_that_ends_its_containers() {
 }
 
 #[tokio::test]
+async fn a_server_that_keeps_its_containers_keeps_all_of_them() {
+    for (options, is_kept) in [(&[][..], false), (&[ProfileOption::KeepContainers][..], true)] {
+        let world = world(options).await;
+        let id = container(&world, "host", false).await;
+        run(&world, &id, "sh -c 'echo one > note'").await;
+        let world = world.restarted().await;
+        let expected = if is_kept { "one\n".to_owned() } else { format!("Container {id} not found") };
+        assert_eq!(run(&world, &id, "cat note").await, expected, "{options:?}");
+    }
+}
+
+#[tokio::test]
 async fn what_was_saved_is_an_image_with_the_work_directory_for_its_owner_alone() {
     let world = world(&[]).await;
     let first = container(&world, "host", false).await;
