@@ -16,52 +16,68 @@ use sandpen_tests::lab::{Lab, Sandbox, is_on_daemon};
 pub const CHECKS: &[&dyn Check] = &[
     &Signals,
     &Script {
-        id: "RT-02",
-        tries: "as root of a daemon's sandbox: memory, environment, descriptors, root and program of process 1, supervisors and bridges; ptrace",
-        stopped_by: "helpers that cannot be dumped; no SYS_PTRACE; seccomp",
+        about: About {
+            id: "RT-02",
+            tries: "as root of a daemon's sandbox: memory, environment, descriptors, root and program of process 1, supervisors and bridges; ptrace",
+            stopped_by: "helpers that cannot be dumped; no SYS_PTRACE; seccomp",
+        },
         script: PROCESSES,
     },
     &Script {
-        id: "RT-03",
-        tries: "as that root: mounts, namespaces of its own and of others, chroot, open by handle",
-        stopped_by: "seven rights and no more; seccomp",
+        about: About {
+            id: "RT-03",
+            tries: "as that root: mounts, namespaces of its own and of others, chroot, open by handle",
+            stopped_by: "seven rights and no more; seccomp",
+        },
         script: NAMESPACES,
     },
     &Script {
-        id: "RT-04",
-        tries: "as that root: makes devices and opens those of the host",
-        stopped_by: "no MKNOD; the daemon's list of devices",
+        about: About {
+            id: "RT-04",
+            tries: "as that root: makes devices and opens those of the host",
+            stopped_by: "no MKNOD; the daemon's list of devices",
+        },
         script: DEVICES,
     },
     &Script {
-        id: "RT-05",
-        tries: "as that root: writes kernel settings, control groups and /sys",
-        stopped_by: "mounts that are read-only; masked paths",
+        about: About {
+            id: "RT-05",
+            tries: "as that root: writes kernel settings, control groups and /sys",
+            stopped_by: "mounts that are read-only; masked paths",
+        },
         script: SETTINGS,
     },
     &Script {
-        id: "RT-06",
-        tries: "as that root: raw and packet sockets, interfaces, routes and filters",
-        stopped_by: "no NET_ADMIN and NET_RAW; seccomp for families",
+        about: About {
+            id: "RT-06",
+            tries: "as that root: raw and packet sockets, interfaces, routes and filters",
+            stopped_by: "no NET_ADMIN and NET_RAW; seccomp for families",
+        },
         script: NETWORK,
     },
     &Script {
-        id: "RT-07",
-        tries: "as that root: modules, bpf, reboot, swap, host name, accounting, log, ports, keys, clocks",
-        stopped_by: "seven rights and no more; seccomp",
+        about: About {
+            id: "RT-07",
+            tries: "as that root: modules, bpf, reboot, swap, host name, accounting, log, ports, keys, clocks",
+            stopped_by: "seven rights and no more; seccomp",
+        },
         script: CALLS,
     },
     &Script {
-        id: "RT-08",
-        tries: "as that root: changes, removes, replaces and remounts the volume of process 1's program, and opens the program for writing",
-        stopped_by: "a volume that is mounted read-only; no SYS_ADMIN",
+        about: About {
+            id: "RT-08",
+            tries: "as that root: changes, removes, replaces and remounts the volume of process 1's program, and opens the program for writing",
+            stopped_by: "a volume that is mounted read-only; no SYS_ADMIN",
+        },
         script: PROGRAM,
     },
     &Gate,
     &Script {
-        id: "RT-10",
-        tries: "as that root: adds rights to its own, by sets, by files that carry them, by set-user-id programs and back from another user",
-        stopped_by: "empty bounding set, locked bits, no new privileges",
+        about: About {
+            id: "RT-10",
+            tries: "as that root: adds rights to its own, by sets, by files that carry them, by set-user-id programs and back from another user",
+            stopped_by: "empty bounding set, locked bits, no new privileges",
+        },
         script: RIGHTS,
     },
 ];
@@ -241,16 +257,14 @@ fn unwalled(script: &str) -> Result<String> {
 }
 
 struct Script {
-    id: &'static str,
-    tries: &'static str,
-    stopped_by: &'static str,
+    about: About,
     script: &'static str,
 }
 
 #[async_trait]
 impl Check for Script {
     fn about(&self) -> About {
-        About { id: self.id, tries: self.tries, stopped_by: self.stopped_by }
+        self.about
     }
 
     fn controls(&self) -> Vec<Control> {
