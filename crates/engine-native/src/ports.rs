@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use agent::dial::{PATIENCE, no_room, refused};
 use async_trait::async_trait;
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, Shutdown, SocketType, sockopt};
+use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketType, sockopt};
 use sandbox::port::takes_nobody;
 use sandbox::{Connections, Error, GuestPort, GuestStream, Result, SandboxId};
 use tokio::io::unix::AsyncFd;
@@ -152,11 +152,8 @@ impl AsyncRead for SocketStream {
             };
             let mut ready = ready?;
             // Asked not to wait each time: that the socket does not is a mark on what process 1 may share.
-            match rustix::net::recv(descriptor.get_ref(), buffer.initialize_unfilled(), RecvFlags::DONTWAIT) {
-                Ok((count, _)) => {
-                    buffer.advance(count);
-                    return Poll::Ready(Ok(()));
-                }
+            match syscall::receive(descriptor.get_ref().as_fd(), buffer) {
+                Ok(()) => return Poll::Ready(Ok(())),
                 Err(Errno::AGAIN) => ready.clear_ready(),
                 Err(Errno::INTR) => {}
                 Err(error) => return Poll::Ready(Err(error.into())),

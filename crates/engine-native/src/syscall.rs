@@ -483,3 +483,16 @@ pub fn watch_readable(descriptor: OwnedFd) -> io::Result<tokio::io::unix::AsyncF
     // SAFETY: as in `watch`.
     unsafe { Ok(tokio::io::unix::AsyncFd::register_with_interest(descriptor, tokio::io::Interest::READABLE)?) }
 }
+
+/// Take what has come on a socket, without waiting, into memory that need not have been written to before.
+#[cfg(server_side)]
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut tokio::io::ReadBuf<'_>) -> rustix::io::Result<()> {
+    // SAFETY: nothing that was initialised is made uninitialised, because the memory is only handed to the kernel.
+    let unfilled = unsafe { buffer.unfilled_mut() };
+    let ((received, _), _) = rustix::net::recv(socket, unfilled, rustix::net::RecvFlags::DONTWAIT)?;
+    let count = received.len();
+    // SAFETY: the kernel has written so many bytes from the start of what was not filled.
+    unsafe { buffer.assume_init(count) };
+    buffer.advance(count);
+    Ok(())
+}

@@ -509,11 +509,10 @@ impl Bridge {
                 conversation.hear(frame, &mut self.outgoing).map_err(nonsense)?;
             }
             Some(Doing::Passage(passage)) => passage.hear(frame, &mut self.outgoing).map_err(nonsense)?,
-            Some(Doing::Dialling(_)) => {
-                if frame.kind == Kind::Finish && frame.lane == Lane::Messages {
-                    self.tasks.remove(&frame.work);
-                }
+            Some(Doing::Dialling(_)) if frame.kind == Kind::Finish && frame.lane == Lane::Messages => {
+                self.tasks.remove(&frame.work);
             }
+            Some(Doing::Dialling(_)) => {}
             Some(&mut Doing::Question(from)) => {
                 if frame.kind == Kind::Data {
                     let ToEntrance::Reply { packet } = postcard::from_bytes(frame.payload).map_err(io::Error::other)?;
