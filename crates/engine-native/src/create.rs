@@ -8,7 +8,9 @@ use std::time::Duration;
 use egress::Pass;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::PidfdFlags;
-use sandbox::{Environment, Error, ErrorKind, Insistence, Made, Owner, Persistence, Result, Role, SandboxId, SandboxSpec};
+use sandbox::{
+    Environment, Error, ErrorKind, Insistence, Made, Owner, Persistence, Result, Role, SandboxId, SandboxSpec,
+};
 
 use crate::ahead::Ahead;
 use crate::cgroup::{self, Meter};

@@ -89,7 +89,18 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
     let failure = match (pid, failure) {
         (Ok(pid), None) => {
             let (orphans, cpu_before) = (tree::Orphans::of(pid), Duration::ZERO);
-            return Ok(Started { pid, at, memory_kills, orphans, signals, controller, log, lifeline, ahead, cpu_before });
+            return Ok(Started {
+                pid,
+                at,
+                memory_kills,
+                orphans,
+                signals,
+                controller,
+                log,
+                lifeline,
+                ahead,
+                cpu_before,
+            });
         }
         (Ok(pid), Some(failure)) => {
             let _ = syscall::reap(pid);

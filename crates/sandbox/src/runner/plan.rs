@@ -77,8 +77,9 @@ impl Runner {
     /// What the only run of a sandbox will start, when that can be begun before the code is known, and no word of its
     /// caller is in it.
     pub fn expected(&self, run: &RunCode) -> Option<Expected> {
-        let RunCode { language: _, code, arguments, environment, work_directory, terminal, timeout: _ } = run;
-        let as_usual = arguments.is_empty()
+        let RunCode { language: _, code, arguments, environment, work_directory, terminal, timeout: _, context } = run;
+        let as_usual = context.is_none()
+            && arguments.is_empty()
             && *environment == Environment::default()
             && work_directory.is_none()
             && terminal.is_none()

@@ -29,7 +29,7 @@ use crate::exec::{ExecOutcome, ExecRequest, Script};
 use crate::file::ByteRange;
 use crate::id::{Owner, SandboxId};
 use crate::path::GuestPath;
-use crate::runner::{Plan, RunCode};
+use crate::runner::{Plan, RunCode, Runs};
 use crate::spec::Environment;
 
 mod driver;
@@ -170,12 +170,12 @@ impl Core {
             ..RunCode::new(language.as_str(), language.driver(), FOREVER)
         };
         let runner = self.runner(language.as_str()).await?.live(language)?;
-        let plan = runner.plan(&start, &info.work_directory)?;
+        let plan = runner.plan(&start, &info.work_directory, Runs::Many)?;
         let lies_there = info.work_directory.contains(&plan.file);
         let started = match self.start_planned_driver(info, &plan).await {
             // An image's own directory may be read-only for its user, who can run programs in it all the same.
             Err(error) if error.kind() == ErrorKind::Denied && lies_there => {
-                self.start_planned_driver(info, &runner.plan(&start, &GuestPath::scratch())?).await
+                self.start_planned_driver(info, &runner.plan(&start, &GuestPath::scratch(), Runs::Many)?).await
             }
             started => started,
         };
