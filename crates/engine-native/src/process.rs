@@ -182,7 +182,7 @@ pub async fn logs(live: &Live) -> Result<Vec<ExecLog>> {
     let gone = |cause: io::Error| not_found(live.id()).with_cause(cause);
     let (channel, theirs) = Channel::pair().map_err(gone)?;
     live.channel.send(&ToInit::Work(Work::Logs), &[theirs.as_fd()]).await.map_err(gone)?;
-    drop((theirs, held));
+    drop(theirs);
     let mut logs = Logs::default();
     loop {
         let Some((piece, _)) = channel.receive().await.map_err(gone)? else { return Err(no_more_processes()) };
