@@ -88,7 +88,11 @@ impl ContextLanguage {
     pub(crate) fn driver(self) -> &'static str {
         match self {
             Self::Python => {
-                concat!(include_str!("context/drivers/display.py"), include_str!("context/drivers/python.py"))
+                concat!(
+                    include_str!("context/drivers/display.py"),
+                    include_str!("context/drivers/branch.py"),
+                    include_str!("context/drivers/python.py")
+                )
             }
             Self::JavaScript | Self::TypeScript => include_str!("context/drivers/node.js"),
             Self::Bash => include_str!("context/drivers/bash.sh"),

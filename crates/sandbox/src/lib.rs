@@ -68,9 +68,9 @@ pub use private::PrivateFile;
 pub use runner::{ImageRunner, ImageRunners, RunCode, Runner, Runners, Runs, is_code_of_a_run};
 pub use secret::SecretName;
 pub use service::{
-    Bounds, Captured, Census, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings, Language,
-    PackageHost, PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, Quota, Recovery, ResolvedPackage,
-    SandboxInfo, SandboxService, ServiceSettings, State,
+    Bounds, BranchRequest, Captured, Census, Execution, ExecutionControl, ForkRequest, Job, JobFollower, JobSettings,
+    Language, PackageHost, PackageIndex, PackageSet, PackageSettings, PackageStep, Prepared, Quota, Recovery,
+    ResolvedPackage, SandboxInfo, SandboxService, ServiceSettings, State,
 };
 pub use spec::{ByteSize, Environment, Expected, Insistence, Lifetime, Limits, Persistence, Role, SandboxSpec};
 pub use tree::{

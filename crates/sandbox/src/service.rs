@@ -73,6 +73,7 @@ use self::core::Core;
 use self::create::Origin;
 use self::files::HeldFiles;
 
+pub use context::BranchRequest;
 pub use execution::{Captured, Execution, ExecutionControl};
 pub use job::{Attendance, Job, JobFollower, JobSettings};
 pub use languages::Language;
@@ -367,6 +368,17 @@ impl SandboxService {
     /// The same, and begin anew under that name.
     pub async fn restart_context(&self, owner: &Owner, id: &SandboxId, name: &ContextName) -> Result<ContextInfo> {
         self.core.restart_context(owner, id, name).await
+    }
+
+    /// Contexts with the variables of one, in the same sandbox: all that are asked for, or none.
+    pub async fn branch_context(
+        &self,
+        owner: &Owner,
+        id: &SandboxId,
+        name: &ContextName,
+        request: &BranchRequest,
+    ) -> Result<Vec<ContextInfo>> {
+        self.core.branch_context(owner, id, name, request).await
     }
 
     /// Part of a file: of a live sandbox, or of what was kept of one that ended with its job.

@@ -2,6 +2,8 @@
 
 mod support;
 
+#[path = "mcp_contexts/branches.rs"]
+mod branches;
 #[path = "mcp_contexts/hostile.rs"]
 mod hostile;
 #[path = "mcp_contexts/lab.rs"]

@@ -18,6 +18,7 @@ mod describe_environment;
 mod diff_sandbox;
 pub(crate) mod export_dockerfile;
 mod expose_port;
+mod fork_context;
 mod fork_sandbox;
 pub(crate) mod get_job;
 mod list_files;
@@ -101,6 +102,7 @@ fn all(policy: &Policy) -> Vec<Tool> {
         run_code::tool(policy),
         run_command::tool(policy),
         manage_contexts::tool(),
+        fork_context::tool(),
         create_sandbox::tool(policy),
         list_sandboxes::tool(),
         stop_sandbox::tool(),

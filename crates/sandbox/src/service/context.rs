@@ -32,10 +32,12 @@ use crate::path::GuestPath;
 use crate::runner::{Plan, RunCode, Runs};
 use crate::spec::Environment;
 
+mod branch;
 mod driver;
 mod feed;
 mod table;
 
+pub use branch::BranchRequest;
 use driver::{Driver, Turned};
 pub(super) use feed::Sink;
 pub(super) use table::Contexts;
@@ -134,7 +136,7 @@ impl Core {
         let (number, program, base) = (*runs, driver.program.clone(), driver.base.clone());
         self.emit(owner, id, EventKind::ExecStarted { program: program.clone() });
         let busy = Busy::new(slot, number);
-        let turned = driver.turn(number, &run.code, run.timeout, sink, stopped).await;
+        let turned = driver.turn("run", number, &run.code, run.timeout, sink, stopped).await;
         drop(busy);
         let Turned { outcome, seen } = turned?;
         let ended = driver.life.end_reason();

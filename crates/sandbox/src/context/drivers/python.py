@@ -23,15 +23,23 @@ class Broken(Exception):
 class Channel:
     """The ends that are ours, under numbers that programs do not use by accident and children do not have."""
 
-    def __init__(self):
+    def __init__(self, streams=None):
         import fcntl
 
-        above = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 200) for number in (0, 1, 2)]
+        above = [fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 200) for number in streams or (0, 1, 2)]
         self.requests, self.stdout, self.stderr = above
         nothing = os.open("/dev/null", os.O_RDONLY)
         os.dup2(nothing, 0)
         os.close(nothing)
+        if streams:
+            os.dup2(self.stdout, 1)
+            os.dup2(self.stderr, 2)
+            for number in streams:
+                os.close(number)
         self.waiting = b""
+
+    def numbers(self):
+        return self.requests, self.stdout, self.stderr
 
     def read(self, most):
         while True:
@@ -88,6 +96,8 @@ class Interpreter:
         self.process = os.getpid()
         self.running = False
         self.loop = None
+        self.branches = []
+        self.relay = None
         main = types.ModuleType("__main__")
         main.__builtins__ = builtins
         sys.modules["__main__"] = main
@@ -107,16 +117,70 @@ class Interpreter:
             if line is None:
                 return
             verb, token, number, length = line.split(" ")
-            if verb != "run":
+            body = self.channel.exactly(int(length))
+            if verb == "run":
+                self.run(token, int(number), body)
+            elif verb == "fork":
+                self.fork(token, body)
+            else:
                 raise Broken
-            code = self.channel.exactly(int(length))
-            self.run(token, int(number), code)
+
+    def fork(self, token, body):
+        """A branch for each line: the address of its relay, where its results go, and where a copy of the files goes, if any."""
+        channel = self.channel
+        for stream in (sys.stdout, sys.stderr):
+            flush(stream)
+        lines = [line.split("\t") for line in body.decode().splitlines()]
+        children, exit_code = [], 0
+        try:
+            for _, _, directory in lines:
+                if directory:
+                    copy_directory(os.getcwd(), directory)
+            for address, base, directory in lines:
+                child, handed = branch_off(address, channel.numbers())
+                if not child:
+                    self.become(handed, base, directory)
+                    return
+                children.append(child)
+        except Refused as refused:
+            for child in children:
+                os.kill(child, signal.SIGKILL)
+            os.write(channel.stderr, f"{refused}\n".encode())
+            exit_code = 1
+        self.branches += children
+        channel.mark(channel.stderr, token, "done")
+        channel.mark(channel.stdout, token, f"done {exit_code} 0 0")
+
+    def become(self, handed, base, directory):
+        """From here on this is another interpreter, which has only the variables of the one before."""
+        self.relay, streams = handed
+        self.channel = Channel(streams)
+        self.base = base
+        self.process = os.getpid()
+        self.branches = []
+        # Its selector is shared with the one before.
+        self.loop = None
+        if directory:
+            os.chdir(directory)
+        reseed()
+
+    def reap(self):
+        """Branches that have ended; children of the code are its own affair."""
+        still = []
+        for child in self.branches:
+            try:
+                if os.waitpid(child, os.WNOHANG) == (0, 0):
+                    still.append(child)
+            except ChildProcessError:
+                pass
+        self.branches = still
 
     def run(self, token, number, code):
         channel = self.channel
         sink = Sink(f"{self.base}/{number}", lambda item: channel.mark(channel.stdout, token, f"item {item}"))
         install(sink)
         channel.open_again()
+        self.reap()
         before = os.times()
         signal.signal(signal.SIGINT, self.interrupted)
         exit_code = self.guarded(number, code, sink)

@@ -2,6 +2,7 @@
 
 use std::future::pending;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -44,7 +45,13 @@ pub(super) struct Life {
     ends: watch::Receiver<Option<ExecOutcome>>,
     /// Why it was ended, when we did.
     reason: OnceLock<ContextEnd>,
+    branched: Arc<AtomicBool>,
     _alive: mpsc::Sender<()>,
+}
+
+/// What was branched off is below the same exec and has a life of its own: then the interpreter and its group alone are ended.
+async fn kill(control: &dyn ProcessControl, branched: &AtomicBool) -> Result<()> {
+    if branched.load(Ordering::Acquire) { control.signal(Signal::Kill).await } else { control.kill().await }
 }
 
 impl Life {
@@ -55,7 +62,7 @@ impl Life {
         }
         let _ = self.reason.set(reason);
         let killing = async {
-            if let Err(error) = self.control.kill().await {
+            if let Err(error) = kill(&*self.control, &self.branched).await {
                 tracing::warn!(?error, "the interpreter of a context was not killed");
             }
             self.ended().await;
@@ -65,6 +72,11 @@ impl Life {
 
     pub async fn ended(&self) {
         let _ = self.ends.clone().wait_for(Option::is_some).await;
+    }
+
+    /// From now on its end is not that of everything that came of it.
+    pub fn has_branches(&self) {
+        self.branched.store(true, Ordering::Release);
     }
 
     /// `None` while it lives.
@@ -109,18 +121,20 @@ impl Driver {
         let control: Arc<dyn ProcessControl> = Arc::from(control);
         let (end, ends) = watch::channel(None);
         let (alive, nobody) = mpsc::channel(1);
-        tokio::spawn(supervise(Arc::clone(&control), end, nobody));
+        let branched = Arc::new(AtomicBool::new(false));
+        tokio::spawn(supervise(Arc::clone(&control), Arc::clone(&branched), end, nobody));
         let feed = Feed::new();
         let mut readers = JoinSet::new();
         readers.spawn(Arc::clone(&feed).read(JobStream::Stdout, stdout));
         readers.spawn(Arc::clone(&feed).read(JobStream::Stderr, stderr));
-        let life = Arc::new(Life { control, ends, reason: OnceLock::new(), _alive: alive });
+        let life = Arc::new(Life { control, ends, reason: OnceLock::new(), branched, _alive: alive });
         Some(Self { life, program, base, stdin, feed, readers })
     }
 
     /// Run some code to its end. A run that is given up before takes the interpreter with it: who knows what it does.
     pub async fn turn(
         &mut self,
+        verb: &str,
         number: u32,
         code: &[u8],
         time: Duration,
@@ -131,7 +145,7 @@ impl Driver {
         let started = Instant::now();
         let unfinished = Unfinished(Some(Arc::clone(&self.life)));
         self.feed.begin(token.as_str(), sink);
-        let mut request = format!("run {token} {number} {}\n", code.len()).into_bytes();
+        let mut request = format!("{verb} {token} {number} {}\n", code.len()).into_bytes();
         request.extend_from_slice(code);
         let mut wish = None;
         let mut asked = false;
@@ -217,6 +231,7 @@ impl Driver {
 /// The task that sees an interpreter to its end, whoever goes away.
 async fn supervise(
     control: Arc<dyn ProcessControl>,
+    branched: Arc<AtomicBool>,
     end: watch::Sender<Option<ExecOutcome>>,
     mut nobody: mpsc::Receiver<()>,
 ) {
@@ -224,7 +239,7 @@ async fn supervise(
         ended = control.wait() => ended,
         _ = nobody.recv() => {
             // It may have ended with its sandbox.
-            let _ = control.kill().await;
+            let _ = kill(&*control, &branched).await;
             control.wait().await
         }
     };
