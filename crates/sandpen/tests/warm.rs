@@ -134,7 +134,7 @@ fn programs() -> Vec<(&'static str, Value)> {
             python(
                 "import multiprocessing as m\n\
                  def f(x): return x * x\n\
-                 if __name__ == '__main__':\n    m.set_start_method('spawn')\n    with m.Pool(2) as p: print(p.map(f, range(5)))\n\
+                 if __name__ == '__main__':\n    m.set_start_method('spawn')\n    with m.Pool(1) as p: print(p.map(f, range(5)))\n\
                  else: print(__name__)",
             ),
         ),
