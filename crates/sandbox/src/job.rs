@@ -139,9 +139,9 @@ pub struct JobResult {
     /// The walls that its sandbox did not have.
     pub missing_layers: Vec<Layer>,
     /// Of a run in a context.
-    pub context: Option<ContextReport>,
+    pub context: Option<Box<ContextReport>>,
     /// The value of the code's last expression and what it displayed.
-    pub results: Results,
+    pub results: Box<Results>,
     /// The files as they were before the run and before those that came with it.
     pub checkpoint: Option<Checkpoint>,
 }

@@ -192,7 +192,7 @@ async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> 
     value.missing_layers = result.missing_layers.iter().map(|layer| Layer::as_str(*layer)).collect();
     let (blocks, not_shown) = show(call, job, &result.artifacts, &mut value.artifacts).await;
     value.artifacts_left_out += result.artifacts.len() - value.artifacts.len();
-    value.context = result.context.as_ref().map(ContextObject::from);
+    value.context = result.context.as_deref().map(ContextObject::from);
     value.result = result.results.value.as_deref().map(displays::value);
     let crowd = crowd(call, job, status).await;
     let stdout = job.output().stdout;

@@ -8,11 +8,12 @@
 //! Between two runs a context holds nothing: it does not keep its sandbox alive, and ends with it. What comes from a driver
 //! is what any program could have written, and decides about the result of this run alone.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
-use tokio::sync::OwnedMutexGuard;
+use tokio::sync::{MutexGuard, OwnedMutexGuard};
 
 use super::SandboxInfo;
 use super::core::Core;
@@ -49,6 +50,9 @@ const FOREVER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// How long an interpreter may take to say what it can.
 const CHECK: Duration = Duration::from_secs(30);
+
+/// How often whoever closes a context looks whether there is something new to end.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Runs whose results stay in the sandbox, per context.
 const KEPT_RESULTS: usize = 8;
@@ -124,6 +128,9 @@ impl Core {
         hold.keep_alive(run.timeout).await?;
         let info = self.registry.info(owner, id, &self.clock)?;
         seat.bury();
+        if slot.is_closed() {
+            return Err(closed(&slot.name));
+        }
         if seat.driver.is_none() {
             self.start_driver(&info, slot, seat, &run).await?;
         } else if run.environment != Environment::default() || run.work_directory.is_some() {
@@ -265,10 +272,8 @@ impl Core {
         self.locate(owner, id)?;
         let slot = self.contexts.find(id, name)?;
         self.contexts.take_out(id, &slot);
-        if let Some(life) = slot.life() {
-            life.end(ContextEnd::Closed).await;
-        }
-        self.clear_away(id, &mut *slot.seat.lock().await).await;
+        let mut seat = end_and_take(&slot).await;
+        self.clear_away(id, &mut seat).await;
         Ok(())
     }
 
@@ -281,10 +286,7 @@ impl Core {
     ) -> Result<ContextInfo> {
         self.locate(owner, id)?;
         let slot = self.contexts.find(id, name)?;
-        if let Some(life) = slot.life() {
-            life.end(ContextEnd::Closed).await;
-        }
-        let mut seat = slot.seat.lock().await;
+        let mut seat = end_and_take(&slot).await;
         if slot.is_closed() {
             return Err(closed(name));
         }
@@ -325,6 +327,19 @@ impl Seat {
         if let Some(end) = self.driver.as_ref().and_then(|driver| driver.life.end_reason()) {
             self.driver = None;
             self.lost = Some(end);
+        }
+    }
+}
+
+/// End what runs until the seat is free: who had it first may just be starting an interpreter anew.
+async fn end_and_take(slot: &Slot) -> MutexGuard<'_, Seat> {
+    let mut waiting = pin!(slot.seat.lock());
+    loop {
+        if let Some(life) = slot.life() {
+            life.end(ContextEnd::Closed).await;
+        }
+        if let Ok(seat) = tokio::time::timeout(LOOK_AGAIN, &mut waiting).await {
+            return seat;
         }
     }
 }

@@ -164,6 +164,7 @@ fn contexts_are_listed_begun_anew_and_closed() {
     assert_eq!((&anew["result"], &anew["context"]["run"]), (&json!("(False, 'blue', '/tmp')"), &json!(1)), "{anew}");
     // What runs is ended with it.
     let slow = lab.run_with("main", "import time\ntime.sleep(600)", json!({ "background": true }));
+    wait_until("it runs", || lab.manage("list", None)["structuredContent"]["contexts"][0]["state"] == "running");
     let closed = lab.manage("close", Some("main"));
     assert_eq!(closed["structuredContent"]["contexts"].as_array().unwrap().len(), 1, "{closed}");
     wait_until("the run has ended", || {
@@ -173,6 +174,15 @@ fn contexts_are_listed_begun_anew_and_closed() {
     assert_eq!(lab.manage("close", Some("main"))["isError"], true);
     assert_eq!(lab.manage("close", None)["isError"], true);
     assert_eq!(lab.run("other", "x")["result"], "2");
+    // One that is closed before it runs has not run, and closing does not wait for it.
+    for _ in 0..5 {
+        let early = lab.run_with("other", "import time\ntime.sleep(600)", json!({ "background": true }));
+        lab.manage("close", Some("other"));
+        wait_until("it does not run", || {
+            let job = lab.client.call("get_job", json!({ "job_id": early["job_id"] }));
+            job["structuredContent"]["status"] == "cancelled" || text(&job).contains("was closed")
+        });
+    }
 }
 
 #[test]

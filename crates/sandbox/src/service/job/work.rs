@@ -10,7 +10,6 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use super::Shared;
 use super::look::look;
 use crate::artifact::{Artifact, Baseline, DOUBT};
-use crate::context::Results;
 use crate::error::{Error, Result};
 use crate::exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage};
 use crate::image::ImageProgram;
@@ -57,7 +56,7 @@ pub(super) fn nothing_ran() -> JobResult {
         artifacts_left_out: 0,
         missing_layers: Vec::new(),
         context: None,
-        results: Results::default(),
+        results: Box::default(),
         checkpoint: None,
     }
 }
@@ -141,7 +140,8 @@ impl Core {
                 let streams = Arc::clone(&job.streams);
                 let sink: Sink = Box::new(move |stream, bytes| streams.push(stream, bytes));
                 let ran = self.run_in_context(owner, id, seat, run, sink, job.asked_to_stop()).await?;
-                (result.outcome, result.context, result.results) = (ran.outcome, Some(ran.report), ran.results);
+                result.outcome = ran.outcome;
+                (result.context, result.results) = (Some(Box::new(ran.report)), Box::new(ran.results));
                 None
             }
             (Work::Code(run), None) => {
