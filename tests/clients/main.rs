@@ -4,6 +4,7 @@
 //! by name. Sandboxes are the embedded engine's, or those of a daemon that the environment names.
 
 mod agents;
+mod analysis;
 mod conformance;
 mod hands;
 mod inspector;
@@ -35,8 +36,15 @@ fn main() -> ExitCode {
         }
     };
     // Longest first, so that no long one is left alone at the end.
-    let plans =
-        [conformance::plans(), task::plans(), older::plans(), oauth::plans(), agents::plans(), inspector::plans()];
+    let plans = [
+        conformance::plans(),
+        task::plans(),
+        analysis::plans(),
+        older::plans(),
+        oauth::plans(),
+        agents::plans(),
+        inspector::plans(),
+    ];
     let trials = plans.into_iter().flatten().map(|plan| plan.into_trial(&installed)).collect();
     libtest_mimic::run(&arguments, trials).exit_code()
 }
