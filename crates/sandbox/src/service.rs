@@ -518,7 +518,7 @@ impl SandboxService {
             let _ = job.stop().await;
         }
         self.core.kept.clear();
-        self.core.contexts.clear();
+        self.core.contexts.end_all().await;
         let mut endings = tokio::task::JoinSet::new();
         for id in self.core.registry.close() {
             let core = Arc::clone(&self.core);

@@ -44,3 +44,5 @@ while IFS=' ' read -r -u "$__context_requests" __context_verb __context_token __
     printf '\036%s done\n' "$__context_token" >&"$__context_stderr" || exit 70
     printf '\036%s done %d 0 0\n' "$__context_token" "$__context_status" >&"$__context_stdout" || exit 70
 done
+# As in python.py: to end by itself would spare what was started here.
+exec sleep 30

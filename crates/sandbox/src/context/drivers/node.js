@@ -225,7 +225,8 @@ async function serve() {
       await run(token, Number(number), code);
     }
   }
-  process.exit(0);
+  // As in python.py: to end by itself would spare what was started here.
+  setTimeout(() => process.exit(0), 30_000);
 }
 
 if (language === 'typescript' && typeof moduleOf.stripTypeScriptTypes !== 'function') {

@@ -301,6 +301,8 @@ def live():
         pass
     try:
         Interpreter(Channel(), sys.argv[1]).serve()
+        # Whoever asked is gone, and this is about to be killed with all that it started. To end by itself would spare that.
+        signal.sigtimedwait([], 30)
     except Broken:
         try:
             os.write(2, b"[the code has closed what its context is driven by]\n")

@@ -240,6 +240,17 @@ impl Contexts {
         }
     }
 
+    /// End all of them, and wait for it: what they have started must not be there when this process is not.
+    pub async fn end_all(&self) {
+        let slots: Vec<_> = self.lock().values().flat_map(BTreeMap::values).cloned().collect();
+        let mut endings = tokio::task::JoinSet::new();
+        for life in slots.iter().filter_map(|slot| slot.life()) {
+            endings.spawn(async move { life.end(ContextEnd::Closed).await });
+        }
+        endings.join_all().await;
+        self.clear();
+    }
+
     /// End those that nobody runs anything in. Whether there were any.
     pub async fn end_idle(&self, sandbox: &SandboxId) -> bool {
         let idle: Vec<_> = self.slots(sandbox).into_iter().filter(|slot| slot.lives()).collect();
