@@ -29,7 +29,8 @@ const INSTALL: &str = "mkdir -p /tmp/p/DEBIAN /tmp/p/usr/local/bin /tmp/p/etc /t
     printf '#!/bin/sh\\necho installed\\n' > p/usr/local/bin/tool; chmod 755 p/usr/local/bin/tool; echo setting > p/etc/tool.conf
     printf '#!/bin/sh\\nset -e\\necho tool-user:x:990:990::/:/bin/sh >> /etc/passwd\\nchown tool-user /var/lib/tool\\n' > p/DEBIAN/postinst
     chmod 755 p/DEBIAN/postinst; dpkg-deb --build p tool.deb > /dev/null && dpkg --install tool.deb > dpkg.log 2>&1 || cat dpkg.log";
-const LOOK: &str = "tool; cat /etc/tool.conf; dpkg-query --show tool; stat -c %U /var/lib/tool; cat /workspace/note ~/note /tmp/note";
+const LOOK: &str =
+    "tool; cat /etc/tool.conf; dpkg-query --show tool; stat -c %U /var/lib/tool; cat /workspace/note ~/note /tmp/note";
 const SEEN: &str = "installed\nsetting\ntool\t1\ntool-user\nwork\nhome\ntemporary\n";
 const NOTES: &str = "echo work > /workspace/note; echo home > ~/note; echo temporary > /tmp/note; rm /etc/issue";
 

@@ -98,12 +98,12 @@ impl Core {
         self: &Arc<Self>,
         owner: &Owner,
         id: &SandboxId,
-        mut taken: TakenSeat<'_>,
+        taken: &mut TakenSeat<'_>,
         run: RunCode,
         sink: Sink,
         stopped: impl Future<Output = ()>,
     ) -> Result<ContextRun> {
-        let TakenSeat { seat, claim } = &mut taken;
+        let TakenSeat { seat, claim } = taken;
         let ran = self.turn(owner, id, &claim.slot, seat, run, sink, stopped).await;
         if let Err(error) = &ran {
             self.emit(owner, id, EventKind::ExecRefused { kind: error.kind() });

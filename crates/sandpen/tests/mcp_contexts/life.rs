@@ -138,8 +138,10 @@ fn runs_in_one_context_wait_for_each_other_and_can_be_given_up() {
     });
     assert_eq!(seen["result"], "['slow', 'last']", "{seen}");
     assert_eq!(seen["artifacts"], json!([]), "the file is not its own: {seen}");
-    let first = lab.client.call("get_job", json!({ "job_id": first["job_id"] }));
-    assert_eq!(first["structuredContent"]["artifacts"][0]["path"], "/workspace/slow.txt", "{first}");
+    wait_until("the first one has its file", || {
+        let first = lab.client.call("get_job", json!({ "job_id": first["job_id"] }));
+        first["structuredContent"]["artifacts"][0]["path"] == "/workspace/slow.txt"
+    });
 }
 
 #[test]

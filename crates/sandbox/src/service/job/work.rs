@@ -100,8 +100,8 @@ impl Core {
         };
         let mut result = JobResult { missing_layers, ..nothing_ran() };
 
-        // First, so that what runs before it in the same context is not taken for its own doing.
-        let seat = match &work {
+        // To the end, so that what runs before or after it in the same context is not taken for its own doing.
+        let mut seat = match &work {
             Work::Code(RunCode { context: Some(name), language, .. }) => {
                 match self.context_seat(owner, id, name, language, job.asked_to_stop()).await? {
                     Some(seat) => Some(seat),
@@ -135,7 +135,7 @@ impl Core {
             Work::Code(run) => run.terminal.is_some(),
             Work::Command(command) => command.terminal.is_some(),
         };
-        let started = match (work, seat) {
+        let started = match (work, &mut seat) {
             (Work::Code(run), Some(seat)) => {
                 let streams = Arc::clone(&job.streams);
                 let sink: Sink = Box::new(move |stream, bytes| streams.push(stream, bytes));
