@@ -38,6 +38,9 @@ fn ordinary(name: &str, schema: &Value) -> Option<Value> {
         "content" => json!("changed"),
         "name" => json!("taken"),
         "checkpoint" => json!(1),
+        "action" => json!("close"),
+        "context" => json!("work"),
+        "port" => json!(8000),
         _ => return None,
     };
     let kind = if value.is_string() { "string" } else { "integer" };
