@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::unix::AsyncFd;
@@ -60,6 +60,12 @@ impl Channel {
                 result => return result,
             }
         }
+    }
+
+    /// Say that nothing more will be sent. What the other end has to say is still heard.
+    pub fn finish(&self) {
+        // One that is gone has nothing to be told.
+        let _ = rustix::net::shutdown(self.0.get_ref(), Shutdown::Write);
     }
 
     /// Whether something has arrived, or the other end is gone.

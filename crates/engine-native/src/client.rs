@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use egress::Sockets;
 use tokio::sync::{oneshot, watch};
@@ -69,6 +70,9 @@ struct Owed {
 }
 
 type Entries = Arc<Mutex<Owed>>;
+
+/// How long its end is waited for. It ends without being waited for too.
+const CLOSING: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub struct Launcher {
@@ -167,6 +171,20 @@ impl Launcher {
             return Err(error);
         }
         Ok(on_look)
+    }
+
+    /// Have it end all that is ephemeral, and itself, and wait until it has.
+    pub async fn close(&self) {
+        self.channel.finish();
+        let gone = async {
+            // It closes its end of the channel as the last thing that it does.
+            while self.is_running() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        if tokio::time::timeout(CLOSING, gone).await.is_err() {
+            tracing::warn!("the launcher takes its time to end; what it has made ends with it");
+        }
     }
 
     fn expect_sockets(&self, id: &str) -> AskedSockets {

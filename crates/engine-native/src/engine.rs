@@ -423,6 +423,15 @@ impl Engine for NativeEngine {
         Ok(self.shared.host.report(description))
     }
 
+    /// With the launcher, so that nothing of ours is there a moment longer than we are.
+    async fn close(&self) {
+        drop(self.shared.pool.close());
+        let launcher = self.shared.launcher.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(launcher) = launcher {
+            launcher.close().await;
+        }
+    }
+
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {
         let milliseconds = from_now.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX / 2));
         self.shared.ask(id, &ToInit::SetDeadline { milliseconds }).await.map(drop)
