@@ -228,7 +228,8 @@ fn the_operator_says_which_tools_there_are() {
         names(&tools["tools"]).into_iter().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(listed(&["--tools", "run_code,read_file"]), ["run_code", "read_file"]);
-    assert_eq!(listed(&["--toolsets", "run", "--exclude-tools", "run_command"]), ["run_code"]);
+    let without_commands = listed(&["--toolsets", "run", "--exclude-tools", "run_command"]);
+    assert_eq!(without_commands, ["run_code", "manage_contexts", "fork_context"]);
     let read_only = listed(&["--read-only", "--tools", "run_code,read_file"]);
     assert_eq!(read_only, ["read_file"]);
     let mut client = Client::hello(&world, &["--read-only"], "2025-11-25");
