@@ -25,7 +25,6 @@ const PROGRAMS: &[&str] = &[
     "machine",
     "mcp_stdio",
     "mcp_live",
-    "mcp_contexts",
     "mcp_life",
     "mcp_copy",
     "mcp_environments",

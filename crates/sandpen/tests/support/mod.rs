@@ -248,7 +248,12 @@ fn processes_at_daemon(server: u32, address: &str) -> Option<Vec<u32>> {
     let installation = std::fs::read_to_string(Path::new(state).join("docker/installation")).ok()?;
     let filter = format!("label=org.sandpen.installation={}", installation.trim());
     let words = ["--host", address, "ps", "--quiet", "--no-trunc", "--filter", &filter];
-    let listed = String::from_utf8(Command::new("docker").args(words).output().ok()?.stdout).ok()?;
+    // A container that goes while the daemon lists them all can be an error of the whole list.
+    let listed = (0..5).find_map(|_| {
+        let output = Command::new("docker").args(words).output().ok()?;
+        output.status.success().then_some(output.stdout)
+    });
+    let listed = String::from_utf8(listed?).ok()?;
     let is_theirs = |pid: &u32| {
         let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
         listed.lines().any(|id| groups.contains(id))
