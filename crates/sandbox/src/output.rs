@@ -32,18 +32,26 @@ pub struct CappedOutput {
     head: Vec<u8>,
     tail: VecDeque<u8>,
     total: u64,
-    /// Ends of lines among them.
-    line_ends: u64,
+    /// Ends of lines among them. `None` where nobody will ask for numbers of lines: to look at each byte of a flood costs
+    /// more than all else that is done with it.
+    line_ends: Option<u64>,
 }
 
 impl CappedOutput {
     pub fn new(caps: OutputCaps) -> Self {
-        Self { caps, head: Vec::new(), tail: VecDeque::new(), total: 0, line_ends: 0 }
+        Self { caps, head: Vec::new(), tail: VecDeque::new(), total: 0, line_ends: None }
+    }
+
+    /// One that knows the numbers of its lines.
+    pub fn with_lines(caps: OutputCaps) -> Self {
+        Self { line_ends: Some(0), ..Self::new(caps) }
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
-        self.line_ends += bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        if let Some(ends) = &mut self.line_ends {
+            *ends += ends_of_lines(bytes);
+        }
         let room = self.caps.head - self.head.len();
         let (to_head, rest) = bytes.split_at(room.min(bytes.len()));
         self.head.extend_from_slice(to_head);
@@ -100,16 +108,18 @@ impl CappedOutput {
         (start.saturating_sub(offset), bytes)
     }
 
-    /// The lines that are kept, each with its number, counted from 1 over all that the program wrote. Where bytes are missing,
+    /// The lines that are kept, each with its number, counted from 1 over all that the program wrote, or over those that are
+    /// kept where no numbers were asked for. Where bytes are missing,
     /// the lines on both sides of the gap are kept in part. The last line may go on.
     pub fn lines(&self) -> Vec<(u64, Vec<u8>)> {
         if !self.is_truncated() {
             return numbered(1, &self.bytes());
         }
         let tail = self.tail();
-        let ends = tail.iter().filter(|byte| **byte == b'\n').count() as u64;
+        let ends = ends_of_lines(&tail);
+        let all = self.line_ends.unwrap_or_else(|| ends_of_lines(&self.head) + ends);
         let mut lines = numbered(1, &self.head);
-        lines.extend(numbered(self.line_ends - ends + 1, &tail));
+        lines.extend(numbered(all - ends + 1, &tail));
         lines
     }
 
@@ -131,6 +141,10 @@ impl CappedOutput {
             String::from_utf8_lossy(&self.tail())
         )
     }
+}
+
+fn ends_of_lines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 fn numbered(first: u64, bytes: &[u8]) -> Vec<(u64, Vec<u8>)> {
@@ -251,7 +265,7 @@ mod tests {
         let numbers = |output: &CappedOutput| -> Vec<(u64, String)> {
             output.lines().into_iter().map(|(number, line)| (number, String::from_utf8(line).unwrap())).collect()
         };
-        let mut output = CappedOutput::new(OutputCaps { head: 8, tail: 8 });
+        let mut output = CappedOutput::with_lines(OutputCaps { head: 8, tail: 8 });
         assert_eq!(numbers(&output), []);
         output.push(b"a\n\nb");
         assert_eq!(numbers(&output), [(1, "a".to_owned()), (2, String::new()), (3, "b".to_owned())]);

@@ -23,7 +23,7 @@ struct KeptStreams {
 
 impl Streams {
     pub fn new(caps: OutputCaps) -> Self {
-        let output = JobOutput { stdout: CappedOutput::new(caps), stderr: CappedOutput::new(caps) };
+        let output = JobOutput { stdout: CappedOutput::with_lines(caps), stderr: CappedOutput::with_lines(caps) };
         Self { kept: watch::Sender::new(KeptStreams { output, open: true }) }
     }
 
