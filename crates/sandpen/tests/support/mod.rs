@@ -248,7 +248,7 @@ fn processes_at_daemon(server: u32, address: &str) -> Option<Vec<u32>> {
     let installation = std::fs::read_to_string(Path::new(state).join("docker/installation")).ok()?;
     let filter = format!("label=org.sandpen.installation={}", installation.trim());
     let words = ["--host", address, "ps", "--quiet", "--no-trunc", "--filter", &filter];
-    // A container that goes while the daemon lists them all can be an error of the whole list.
+    // One that goes while the daemon lists them all can be an error of the whole list.
     let listed = (0..5).find_map(|_| {
         let output = Command::new("docker").args(words).output().ok()?;
         output.status.success().then_some(output.stdout)
