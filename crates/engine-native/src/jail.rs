@@ -24,7 +24,7 @@ use rustix::fs::{Gid, Mode, OFlags, Uid};
 use serde::{Deserialize, Serialize};
 
 use crate::launcher::Program;
-use crate::plan::{Identity, Init, Plan, Resource, Rights};
+use crate::plan::{Identity, Init, Mount, Plan, Resource, Rights};
 use crate::seccomp;
 use crate::syscall;
 use crate::wire::{INIT_CHANNEL, INIT_FROZEN, INIT_HOLDS, INIT_LOCK, INIT_SCRATCH, MOST_FROZEN};
@@ -189,14 +189,24 @@ impl Jail {
         Ok(())
     }
 
+    /// A sandbox that has a `/proc` of its own is bounded there, when that is mounted: in the host's, the kernel looks a setting of user
+    /// namespaces up among those of all of them, and each sandbox would make the next one slower.
+    fn kernel_objects(&mut self) -> Result<(), StepError> {
+        let has_its_own = self.plan.mounts.iter().any(|mount| matches!(mount, Mount::Processes { .. }));
+        if has_its_own { Ok(()) } else { self.bound_kernel_objects(File::open("/proc")?) }
+    }
+
     /// Objects that the kernel counts for whoever made the user namespace as well: one sandbox must not use up what all
     /// of them, and that user's other programs, have together.
-    fn kernel_objects(&mut self) -> Result<(), StepError> {
+    fn bound_kernel_objects(&self, processes: impl AsFd) -> Result<(), StepError> {
         if self.plan.namespaces & libc::CLONE_NEWUSER as u64 == 0 {
             return Ok(());
         }
         for (name, most) in [("max_inotify_instances", "16"), ("max_inotify_watches", "8192")] {
-            std::fs::write(format!("/proc/sys/user/{name}"), most).map_err(|error| StepError::with(name, error))?;
+            let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+            let setting = rustix::fs::openat(&processes, format!("sys/user/{name}"), flags, Mode::empty())
+                .map_err(StepError::about(name))?;
+            File::from(setting).write_all(most.as_bytes()).map_err(|error| StepError::with(name, error))?;
         }
         Ok(())
     }

@@ -270,6 +270,7 @@ impl Jail {
 
     fn processes(&mut self, target: &str) -> Result<(), StepError> {
         let processes = file_system("proc", &[], CLOSED)?;
+        self.bound_kernel_objects(&processes)?;
         attach_on(&processes, &self.target(target)?)
     }
 

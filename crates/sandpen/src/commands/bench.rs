@@ -55,7 +55,7 @@ pub struct Arguments {
     only: Vec<String>,
 
     /// How many sandboxes are alive at once for the rows about many of them
-    #[arg(long, value_name = "NUMBER", default_value_t = 300)]
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000)]
     alive: usize,
 
     /// Measure a server over HTTP under load, and nothing else
@@ -78,6 +78,7 @@ pub fn run(arguments: Arguments, mut config: Config) -> Result<Exit> {
         EngineChoice::Kubernetes => return Err(wiring::not_driven(config.engine)),
     }
     let wanted = Wanted::new(&arguments.only)?;
+    config.quota.sandboxes = config.quota.sandboxes.max(scale::sandboxes_needed(arguments.alive));
     let source = network::Source::open(&mut config);
     let report = wiring::with_service(&config, |service| async {
         measure(&arguments, &wanted, &config, service, source).await

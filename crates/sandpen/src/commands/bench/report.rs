@@ -7,7 +7,7 @@ use super::network::Figures;
 use super::preview;
 use super::row::{Row, Work};
 use super::sample::Sample;
-use super::scale::Scale;
+use super::scale::{Alive, Scale};
 use super::trees::Trees;
 use crate::output::{BOLD, DIM};
 use crate::table::{Align, Cell, Table};
@@ -146,16 +146,15 @@ impl Report {
     }
 
     fn scale_lines(&self) -> Lines {
-        let Scale { alive, create_alone_ms, create_among_ms, idle_memory_bytes, runs_per_second } = &self.scale;
+        let Scale { alive, runs_per_second } = &self.scale;
         let mut lines = Vec::new();
-        if let Some(alone) = create_alone_ms {
-            lines.push(("creation, no other sandbox".to_owned(), format!("{alone:.2} ms")));
-        }
-        if let (Some(among), Some(alive)) = (create_among_ms, alive) {
-            lines.push((format!("creation, {alive} others alive"), format!("{among:.2} ms")));
-        }
-        if let (Some(bytes), Some(alive)) = (idle_memory_bytes, alive) {
-            lines.push((format!("memory per idle sandbox, over {alive}"), ByteSize::new(*bytes).to_string()));
+        for Alive { count, create_ms, made_per_second, memory_bytes } in alive {
+            let beside = if *count == 0 { "no other sandbox".to_owned() } else { format!("{count} others alive") };
+            lines.push((format!("creation, {beside}"), format!("{create_ms:.2} ms")));
+            if let (Some(bytes), Some(rate)) = (memory_bytes, made_per_second) {
+                let each = format!("{} each, made at {rate:.0} a second", ByteSize::new(*bytes));
+                lines.push((format!("{count} idle sandboxes"), each));
+            }
         }
         if let Some(rate) = runs_per_second {
             lines.push(("create, run, destroy with 2 workers".to_owned(), format!("{rate:.0} a second")));

@@ -9,45 +9,61 @@ use super::sample::Sample;
 
 pub const NAMES: [&str; 3] = ["alive", "idle-memory", "throughput"];
 
+/// How many sandboxes are made and removed beside those that stay.
 const CREATIONS: usize = 30;
+/// Fewer say little of what each of them takes.
+const FEW: usize = 10;
+/// What the kernel frees in the background is free by then.
+const SETTLING: Duration = Duration::from_millis(500);
 const WORKERS: usize = 2;
 const THROUGHPUT_TIME: Duration = Duration::from_secs(5);
 
+/// What an owner must be allowed to have for `alive` of them to be measured.
+pub fn sandboxes_needed(alive: usize) -> usize {
+    alive + 1
+}
+
 #[derive(Debug, Default, Serialize)]
 pub struct Scale {
-    pub alive: Option<usize>,
-    /// Of `create`, with no other sandbox and with all of them.
-    pub create_alone_ms: Option<f64>,
-    pub create_among_ms: Option<f64>,
-    /// The drop of the machine's available memory per sandbox.
-    pub idle_memory_bytes: Option<u64>,
+    /// The first is with no other sandbox.
+    pub alive: Vec<Alive>,
     pub runs_per_second: Option<f64>,
 }
 
-pub async fn measure(service: &SandboxService, alive: usize, wanted: impl Fn(&str) -> bool) -> Result<Scale> {
+/// With so many idle sandboxes.
+#[derive(Debug, Serialize)]
+pub struct Alive {
+    pub count: usize,
+    /// Of the making of one more.
+    pub create_ms: f64,
+    /// How fast these were made, one after the other, since there were fewer.
+    pub made_per_second: Option<f64>,
+    /// The drop of the machine's available memory per sandbox.
+    pub memory_bytes: Option<u64>,
+}
+
+pub async fn measure(service: &SandboxService, most: usize, wanted: impl Fn(&str) -> bool) -> Result<Scale> {
     let crowd = Crowd { service, owner: Owner::local() };
     let mut scale = Scale::default();
     if wanted("alive") || wanted("idle-memory") {
-        scale.alive = Some(alive);
-        scale.create_alone_ms = Some(crowd.creation().await?);
-        let before = available_memory()?;
-        let mut sandboxes = Vec::with_capacity(alive);
-        let filled = crowd.fill(&mut sandboxes, alive).await;
-        if filled.is_ok() {
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            let used = before.saturating_sub(available_memory()?);
-            scale.idle_memory_bytes = Some(used / alive.max(1) as u64);
-            scale.create_among_ms = Some(crowd.creation().await?);
-        }
+        let mut sandboxes = Vec::with_capacity(most);
+        let measured = crowd.grow(&mut sandboxes, most).await;
         for id in &sandboxes {
             service.stop(&crowd.owner, id).await?;
         }
-        filled?;
+        scale.alive = measured?;
     }
     if wanted("throughput") {
         scale.runs_per_second = Some(throughput(service).await?);
     }
     Ok(scale)
+}
+
+/// None, few, a tenth of the most, the most.
+fn counts(most: usize) -> Vec<usize> {
+    let mut counts = vec![0, FEW.min(most), (most / 10).clamp(FEW.min(most), most), most];
+    counts.dedup();
+    counts
 }
 
 struct Crowd<'a> {
@@ -60,11 +76,25 @@ impl Crowd<'_> {
         self.service.create(&self.owner, SandboxSpec::new(self.owner.clone())).await.map(|sandbox| sandbox.id)
     }
 
-    async fn fill(&self, sandboxes: &mut Vec<SandboxId>, count: usize) -> Result<()> {
-        while sandboxes.len() < count {
-            sandboxes.push(self.create().await?);
+    async fn grow(&self, sandboxes: &mut Vec<SandboxId>, most: usize) -> Result<Vec<Alive>> {
+        let mut measured = Vec::new();
+        let before = available_memory()?;
+        for count in counts(most) {
+            let (started, more) = (Instant::now(), count - sandboxes.len());
+            while sandboxes.len() < count {
+                sandboxes.push(self.create().await?);
+            }
+            let rate = more as f64 / started.elapsed().as_secs_f64();
+            tokio::time::sleep(SETTLING).await;
+            let used = before.saturating_sub(available_memory()?);
+            measured.push(Alive {
+                count,
+                create_ms: self.creation().await?,
+                made_per_second: (more > 0).then_some(rate),
+                memory_bytes: used.checked_div(count as u64),
+            });
         }
-        Ok(())
+        Ok(measured)
     }
 
     async fn creation(&self) -> Result<f64> {
@@ -112,4 +142,17 @@ fn available_memory() -> Result<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:")).ok_or_else(unknown)?;
     let kibibytes: u64 = line.trim().trim_end_matches(" kB").parse().map_err(|_| unknown())?;
     Ok(kibibytes * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_crowd_grows_in_steps() {
+        assert_eq!(counts(1000), [0, 10, 100, 1000]);
+        assert_eq!(counts(50), [0, 10, 50]);
+        assert_eq!(counts(3), [0, 3]);
+        assert_eq!(counts(0), [0]);
+    }
 }
