@@ -317,3 +317,42 @@ fn a_server_that_ends_leaves_no_interpreter_behind() {
         support::wait_until("all of it has ended", || !processes.iter().any(|process| support::is_running(*process)));
     }
 }
+
+/// What an image does whenever Python starts in it, for as long as it likes.
+const PLANTED: &str = "import os, site\n\
+    directory = site.getusersitepackages()\n\
+    os.makedirs(directory)\n\
+    open(directory + '/usercustomize.py', 'w').write('import os\\nos.system(\"sleep 7771\")\\n')";
+
+/// The states of what was planted, one letter each.
+fn planted(client: &Client) -> Vec<char> {
+    let is_planted = |process: &u32| {
+        let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("7771")
+    };
+    let state = |process: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    client.processes().into_iter().filter(is_planted).filter_map(state).collect()
+}
+
+#[test]
+fn an_image_does_nothing_for_nobody() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::hello(&world, &[], VERSION);
+    let made = client.call("create_sandbox", json!({}));
+    let sandbox = made["structuredContent"]["sandbox_id"].clone();
+    let done = client.call("run_command", json!({ "sandbox_id": sandbox, "argv": ["python3", "-c", PLANTED] }));
+    assert_eq!(done["structuredContent"]["exit_code"], 0, "{done}");
+    client.call("save_sandbox", json!({ "sandbox_id": sandbox, "name": "planted" }));
+    client.call("stop_sandbox", json!({ "sandbox_id": sandbox }));
+    let in_image = json!({ "language": "python", "code": "print(1)", "image": "saved:planted", "timeout_s": 2 });
+    assert_eq!(run(&mut client, in_image.clone())["status"], "timed_out", "it runs where it was asked for");
+    support::wait_until("all of it is stopped", || {
+        let states = planted(&client);
+        !states.is_empty() && states.iter().all(|state| *state == 'T')
+    });
+    assert_eq!(run(&mut client, in_image)["status"], "timed_out", "it goes on where it is asked for");
+}

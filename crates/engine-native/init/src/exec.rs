@@ -26,6 +26,10 @@ type Failure = (ExecStage, i32);
 /// Starting takes a millisecond. Whoever hangs for so long is ended, and the sandbox with it.
 pub const MOST_START_SECONDS: u32 = 30;
 
+/// What was begun ahead may do so much as it starts, modules and all. Then it does nothing until somebody wants it: an image can
+/// have its interpreters do what it likes, and no owner would answer for that.
+const START_AHEAD: Duration = Duration::from_secs(5);
+
 fn failed(stage: ExecStage) -> impl Fn(rustix::io::Errno) -> Failure {
     move |error| (stage, error.raw_os_error())
 }
@@ -42,7 +46,7 @@ pub fn supervise(request: Exec, channel: OwnedFd, streams: Vec<OwnedFd>, signals
             // The terminal is the server's now: it hangs up when the server closes it.
             let started = Started { controller: None, ..started };
             let channel = told.is_ok().then_some(channel);
-            Supervisor { request, channel, started, ended: None, left_dead: false }.run();
+            Supervisor { request, channel, started, ended: None, left_dead: false, paused: false }.run();
         }
     }
 }
@@ -259,6 +263,8 @@ struct Supervisor {
     ended: Option<i32>,
     /// More children may be dead than were collected.
     left_dead: bool,
+    /// It was begun ahead, has had its time to start, and was stopped until its script comes.
+    paused: bool,
 }
 
 struct Ready {
@@ -335,6 +341,9 @@ impl Supervisor {
                 self.started.memory_kills = memory::kills();
                 self.started.cpu_before = syscall::process_cpu(self.started.pid).unwrap_or_default();
                 self.request.timeout_milliseconds = timeout_milliseconds;
+                if std::mem::take(&mut self.paused) {
+                    tree::resume_descendants(self.started.orphans);
+                }
                 ahead.hand_over(script)
             }
             None => Err(Errno::ALREADY),
@@ -352,16 +361,23 @@ impl Supervisor {
     }
 
     fn wait(&mut self) -> Event {
-        // What has no script yet may wait for it for ever.
         let is_ahead = self.started.ahead.is_some();
-        let deadline = self.started.at + Duration::from_millis(self.request.timeout_milliseconds);
+        let time = if is_ahead { START_AHEAD } else { Duration::from_millis(self.request.timeout_milliseconds) };
+        let deadline = self.started.at + time;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() && !is_ahead {
-                return Event::DeadlinePassed;
+            if left.is_zero() && !self.paused {
+                if !is_ahead {
+                    return Event::DeadlinePassed;
+                }
+                self.paused = tree::pause_descendants(self.started.orphans);
+                if !self.paused {
+                    return Event::DeadlinePassed;
+                }
             }
+            // What has no script yet may wait for it for ever.
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let ready = self.poll((!is_ahead).then_some(&timeout));
+            let ready = self.poll((!self.paused).then_some(&timeout));
             // Children first: a command that ended in the moment it was to be killed has ended by itself.
             if ready.signals {
                 self.collect();

@@ -77,6 +77,17 @@ pub fn kill_descendants(orphans: Orphans, mut reaped: impl FnMut(syscall::Reaped
     false
 }
 
+/// Have all descendants of this process do nothing until they may go on; `false` when some would not stop.
+pub fn pause_descendants(orphans: Orphans) -> bool {
+    freeze(orphans, Instant::now() + FREEZE_PATIENCE)
+}
+
+pub fn resume_descendants(orphans: Orphans) {
+    for process in descendants(orphans) {
+        send(process.pid, Signal::CONT);
+    }
+}
+
 /// Kill every process of the sandbox but this one, which is process 1: those that somebody started from outside, too.
 pub fn kill_all_others() {
     let give_up = Instant::now() + ALL_PATIENCE;
@@ -96,12 +107,12 @@ pub fn kill_all_others() {
     }
 }
 
-/// Stop everything before killing anything. What is stopped cannot fork, and while nothing has died yet, a program that
+/// Stop everything; before anything is killed, too. What is stopped cannot fork, and while nothing has died yet, a program that
 /// forks as fast as it can is held by the process limit, so each round leaves fewer that run.
 ///
 /// What waits in the kernel stops when it comes back from there, and need not be waited for: who made a child by `vfork`
 /// comes back only when that child, which we have stopped, has become another program.
-fn freeze(orphans: Orphans, give_up: Instant) {
+fn freeze(orphans: Orphans, give_up: Instant) -> bool {
     let mut told = BTreeSet::new();
     while Instant::now() < give_up {
         let mut running = 0;
@@ -121,9 +132,10 @@ fn freeze(orphans: Orphans, give_up: Instant) {
             running += 1;
         }
         if running == 0 {
-            return;
+            return true;
         }
     }
+    false
 }
 
 fn send(pid: i32, signal: Signal) {
