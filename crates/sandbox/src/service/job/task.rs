@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tracing::Instrument;
 
 use super::attend::Attendants;
@@ -219,18 +219,19 @@ impl Core {
     }
 
     async fn work_in_time(self: &Arc<Self>, job: &Shared, assignment: Assignment) -> Result<Worked> {
-        let timeout = match &assignment.work {
-            // Its time begins with its turn, and whoever drives the context sees to it that it ends.
-            JobWork::Code(run) if run.context.is_some() => None,
-            JobWork::Code(run) => Some(run.timeout),
-            JobWork::Command(command) => Some(command.timeout),
-            JobWork::Program(program) => Some(program.timeout),
+        let (timeout, waits) = match &assignment.work {
+            JobWork::Code(run) => (run.timeout, run.context.is_some()),
+            JobWork::Command(command) => (command.timeout, false),
+            JobWork::Program(program) => (program.timeout, false),
         };
+        let turn = Notify::new();
         let overtime = async {
-            match timeout {
-                Some(timeout) => tokio::time::sleep(timeout.saturating_add(GRACE)).await,
-                None => std::future::pending().await,
+            // In a context its time begins with its turn. Whoever drives that sees to it that the code ends; the files of the
+            // sandbox are asked for before and after it all the same, and programs can hold up whoever looks at them.
+            if waits {
+                turn.notified().await;
             }
+            tokio::time::sleep(timeout.saturating_add(GRACE)).await;
         };
         let stopping = async {
             job.asked_to_stop().await;
@@ -241,7 +242,7 @@ impl Core {
             Ok(Worked::Unproven(error.with_hint("stop the sandbox: that ends all that runs in it")))
         };
         tokio::select! {
-            worked = self.work(job, assignment) => worked,
+            worked = self.work(job, assignment, &turn) => worked,
             () = stopping => overdue("was stopped"),
             () = overtime => overdue("has ended in time"),
         }

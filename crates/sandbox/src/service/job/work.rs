@@ -6,6 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::sync::Notify;
 
 use super::Shared;
 use super::look::look;
@@ -88,7 +89,8 @@ impl Work {
 }
 
 impl Core {
-    pub(super) async fn work(self: &Arc<Self>, job: &Shared, assignment: Assignment) -> Result<Worked> {
+    /// `turn` is told when a run in a context need not wait for others any longer.
+    pub(super) async fn work(self: &Arc<Self>, job: &Shared, assignment: Assignment, turn: &Notify) -> Result<Worked> {
         let Assignment { work, work_directory, files, stdin, checkpoint } = assignment;
         let (owner, id) = (&job.owner, &job.sandbox);
         let SandboxInfo { work_directory: directory, program, .. } = self.registry.info(owner, id, &self.clock)?;
@@ -104,7 +106,10 @@ impl Core {
         let mut seat = match &work {
             Work::Code(RunCode { context: Some(name), language, .. }) => {
                 match self.context_seat(owner, id, name, language, job.asked_to_stop()).await? {
-                    Some(seat) => Some(seat),
+                    Some(seat) => {
+                        turn.notify_one();
+                        Some(seat)
+                    }
                     None => return Ok(Worked::Ended(result)),
                 }
             }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use sandbox::engine::fake::Operation;
 use sandbox::{
-    ErrorKind, EventKind, ExecRequest, ExecStatus, JobPlace, JobStatus, JobWork, OutputTarget, Persistence,
-    SandboxSpec, StopReason,
+    ErrorKind, EventKind, ExecRequest, ExecStatus, JobPlace, JobRequest, JobStatus, JobWork, OutputTarget, Persistence,
+    RunCode, SandboxSpec, StopReason,
 };
 use tokio::time::Instant;
 
@@ -345,6 +345,26 @@ async fn an_engine_that_hangs_does_not_hang_the_job() {
     assert!(not_shown.hint().unwrap().contains("stop the sandbox"));
     assert!(begun.elapsed() < seconds(10), "{:?}", begun.elapsed());
     assert_eq!(world.host.existing(), [info.id]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_hangs_does_not_hang_a_run_in_a_context() {
+    let world = World::new();
+    let service = world.process().await;
+    let info = create(&service, spec()).await;
+    world.host.delay(Operation::Start, seconds(100_000));
+    let in_context = || {
+        let mut run = RunCode::new("bash", "true", seconds(60));
+        run.context = Some("main".parse().unwrap());
+        start(&service, JobRequest::new(JobPlace::Existing(info.id.clone()), JobWork::Code(run)))
+    };
+    let begun = Instant::now();
+    let (first, second) = (in_context(), in_context());
+    assert_eq!(kind(first.wait().await), ErrorKind::TimedOut);
+    assert!(begun.elapsed() < seconds(120), "{:?}", begun.elapsed());
+    assert!(matches!(second.status(), JobStatus::Running), "its time begins with its turn");
+    assert_eq!(kind(second.wait().await), ErrorKind::TimedOut);
+    assert!((seconds(120)..seconds(240)).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
