@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use http::header::{
-    ACCESS_CONTROL_ALLOW_ORIGIN, ALT_SVC, AUTHORIZATION, CONNECTION, EXPECT, HOST, LOCATION, ORIGIN,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ALT_SVC, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, LOCATION, ORIGIN,
     PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, REFERER, REFERRER_POLICY, SET_COOKIE, STRICT_TRANSPORT_SECURITY, TE,
     TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
@@ -13,6 +13,7 @@ use sandbox::GuestPort;
 use super::base::Base;
 use super::table::Name;
 
+const CLEAR_SITE_DATA: HeaderName = HeaderName::from_static("clear-site-data");
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -128,6 +129,12 @@ impl Place<'_> {
         // About the whole host, which is not the program's.
         headers.remove(STRICT_TRANSPORT_SECURITY);
         headers.remove(ALT_SVC);
+        // Browsers take cookies away from the whole registered domain, and so from everybody else's previews.
+        headers.remove(CLEAR_SITE_DATA);
+        // Of an answer that says both, the pieces are its length.
+        if told.contains_key(TRANSFER_ENCODING) {
+            headers.remove(CONTENT_LENGTH);
+        }
         let location = headers.get(LOCATION).and_then(|to| self.seen_outside(to));
         if let Some(location) = location {
             headers.insert(LOCATION, location);

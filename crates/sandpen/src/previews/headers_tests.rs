@@ -147,7 +147,9 @@ fn an_answer_leads_where_the_browser_is_and_says_nothing_of_the_whole_host() {
             ("set-cookie", "b=2;domain = .example.com"),
             ("strict-transport-security", "max-age=1"),
             ("alt-svc", "h2=\":1\""),
+            ("clear-site-data", "\"cookies\""),
             ("connection", "close"),
+            ("content-length", "1"),
             ("transfer-encoding", "chunked"),
         ]),
         page.as_ref(),
@@ -157,9 +159,13 @@ fn an_answer_leads_where_the_browser_is_and_says_nothing_of_the_whole_host() {
     let cookies: Vec<_> = told.get_all("set-cookie").iter().collect();
     assert_eq!(cookies, ["a=1; Path=/; HttpOnly", "b=2"]);
     assert_eq!(told["referrer-policy"], "same-origin");
-    for absent in ["strict-transport-security", "alt-svc", "connection", "transfer-encoding"] {
+    for absent in
+        ["strict-transport-security", "alt-svc", "clear-site-data", "connection", "content-length", "transfer-encoding"]
+    {
         assert!(!told.contains_key(absent), "{absent}");
     }
+    let whole = fixture.place().response(&headers(&[("content-length", "1")]), None);
+    assert_eq!(whole["content-length"], "1");
     for elsewhere in ["https://example.com/", "http://localhost:9/", "/here", "http://localhost:8000.evil.example/"] {
         let told = fixture.place().response(&headers(&[("location", elsewhere)]), None);
         assert_eq!(told["location"], elsewhere);
