@@ -88,6 +88,38 @@ impl Shown {
     fn is_of(&self, owner: &Owner, sandbox: &SandboxId, port: GuestPort) -> bool {
         self.owner == *owner && self.sandbox == *sandbox && self.port == port
     }
+
+    /// Have it end then. `false` when it is over already, which is decided in one place with [`Self::run_out`]: one that was moved
+    /// is there.
+    fn prolong(&self, until: Instant) -> bool {
+        self.expires.send_if_modified(|expires| {
+            let is_there = !self.over.is_cancelled();
+            if is_there {
+                *expires = until;
+            }
+            is_there
+        })
+    }
+
+    /// Returns when it is over, by its time or otherwise.
+    async fn run_out(&self) {
+        let mut moved = self.expires.subscribe();
+        while !self.over.is_cancelled() {
+            let until = *moved.borrow_and_update();
+            tokio::select! {
+                () = tokio::time::sleep_until(until) => {
+                    self.expires.send_if_modified(|expires| {
+                        if *expires <= Instant::now() {
+                            self.over.cancel();
+                        }
+                        false
+                    });
+                }
+                () = self.over.cancelled() => {}
+                _ = moved.changed() => {}
+            }
+        }
+    }
 }
 
 /// All previews of a server.
@@ -116,11 +148,8 @@ impl Table {
         }
         let shown = {
             let mut all = self.all();
-            match all.values().find(|shown| shown.is_of(owner, sandbox, port) && !shown.over.is_cancelled()) {
-                Some(shown) => {
-                    shown.expires.send_replace(expires);
-                    Arc::clone(shown)
-                }
+            match all.values().find(|shown| shown.is_of(owner, sandbox, port) && shown.prolong(expires)) {
+                Some(shown) => Arc::clone(shown),
                 None => {
                     check_room(&all, owner, sandbox)?;
                     let shown = Arc::new(Shown {
@@ -149,7 +178,8 @@ impl Table {
 
     /// Whether there was one.
     pub fn close(&self, owner: &Owner, sandbox: &SandboxId, port: GuestPort) -> bool {
-        let found = self.all().values().find(|shown| shown.is_of(owner, sandbox, port)).cloned();
+        let is_there = |shown: &&Arc<Shown>| shown.is_of(owner, sandbox, port) && !shown.over.is_cancelled();
+        let found = self.all().values().find(is_there).cloned();
         found.is_some_and(|shown| {
             self.end(&shown);
             true
@@ -196,19 +226,50 @@ fn check_room(all: &HashMap<[u8; 32], Arc<Shown>>, owner: &Owner, sandbox: &Sand
     Ok(())
 }
 
-/// Its time may be moved meanwhile.
 async fn expire(table: std::sync::Weak<Table>, shown: Arc<Shown>) {
-    let mut moved = shown.expires.subscribe();
-    loop {
-        let until = *moved.borrow_and_update();
-        tokio::select! {
-            () = tokio::time::sleep_until(until) => break,
-            () = shown.over.cancelled() => return,
-            _ = moved.changed() => {}
-        }
-    }
-    shown.over.cancel();
+    shown.run_out().await;
     if let Some(table) = table.upgrade() {
         table.end(&shown);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(1);
+
+    fn shown() -> Arc<Shown> {
+        Arc::new(Shown {
+            owner: Owner::local(),
+            sandbox: SandboxId::random().unwrap(),
+            port: GuestPort::new(80).unwrap(),
+            name: Name::random().unwrap(),
+            expires: watch::Sender::new(Instant::now() + TIME),
+            over: CancellationToken::new(),
+            places: Arc::new(Semaphore::new(1)),
+            upstream: Upstream::default(),
+        })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_is_prolonged_as_it_ends_is_there_or_says_that_it_is_not() {
+        let mut prolonged = 0;
+        for _ in 0..64 {
+            let shown = shown();
+            let ending = tokio::spawn({
+                let shown = Arc::clone(&shown);
+                async move { shown.run_out().await }
+            });
+            // Both wake at the same moment, and either may be first.
+            tokio::time::sleep(TIME).await;
+            let is_there = shown.prolong(Instant::now() + TIME);
+            tokio::time::sleep(TIME / 2).await;
+            assert_eq!(shown.over.is_cancelled(), !is_there);
+            tokio::time::sleep(TIME).await;
+            assert!(shown.over.is_cancelled() && ending.is_finished(), "it ends all the same");
+            prolonged += usize::from(is_there);
+        }
+        assert!(prolonged > 0, "nothing was tried");
     }
 }
