@@ -17,6 +17,9 @@ use super::table::{Shown, Table};
 const KEPT_FOR: Duration = Duration::from_secs(3);
 const MOST_KEPT: usize = 16;
 
+/// Of what a server says ahead of a client that takes its time; a head must fit into it.
+const MOST_BUFFERED: usize = 64 << 10;
+
 /// Servers may think for long before they say anything.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -88,7 +91,8 @@ pub async fn ask(
 async fn connect(table: &Table, shown: &std::sync::Arc<Shown>) -> Result<SendRequest<Body>, Failure> {
     let Shown { owner, sandbox, port, over, .. } = &**shown;
     let stream = table.service.connect(owner, sandbox, *port, shown.left()).await.map_err(Failure::Unreachable)?;
-    let (sender, connection) = Builder::new().handshake(TokioIo::new(stream)).await.map_err(Failure::Broken)?;
+    let handshake = Builder::new().max_buf_size(MOST_BUFFERED).handshake(TokioIo::new(stream));
+    let (sender, connection) = handshake.await.map_err(Failure::Broken)?;
     let over = over.clone();
     tokio::spawn(async move {
         // How it ended is told to whoever waits for an answer.
