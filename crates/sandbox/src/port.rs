@@ -81,11 +81,22 @@ trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Duplex for S {}
 
 /// One connection to a program.
-pub struct GuestStream(Box<dyn Duplex>);
+pub struct GuestStream {
+    /// Dropped first: the connection is gone before anybody else has its place.
+    stream: Box<dyn Duplex>,
+    held: Vec<Box<dyn Send>>,
+}
 
 impl GuestStream {
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static) -> Self {
-        Self(Box::new(stream))
+        Self { stream: Box::new(stream), held: Vec::new() }
+    }
+
+    /// Keep something for as long as the connection is there.
+    #[must_use]
+    pub fn holding(mut self, held: impl Send + 'static) -> Self {
+        self.held.push(Box::new(held));
+        self
     }
 }
 
@@ -101,21 +112,21 @@ impl AsyncRead for GuestStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_read(context, buffer)
+        Pin::new(&mut *self.stream).poll_read(context, buffer)
     }
 }
 
 impl AsyncWrite for GuestStream {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.0).poll_write(context, bytes)
+        Pin::new(&mut *self.stream).poll_write(context, bytes)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_flush(context)
+        Pin::new(&mut *self.stream).poll_flush(context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.0).poll_shutdown(context)
+        Pin::new(&mut *self.stream).poll_shutdown(context)
     }
 }
 

@@ -21,8 +21,9 @@ use tools::Preview;
 use self::base::Base;
 use self::table::Table;
 use crate::http::drain::Drain;
+use crate::http::listener::{self, Part};
 use crate::http::tls::Tls;
-use crate::http::{self, Entrance, listener};
+use crate::http::{self, Entrance};
 
 pub mod base;
 mod headers;
@@ -101,7 +102,8 @@ impl Previews {
 }
 
 async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, routes: Router, drain: Drain) {
-    listener::serve(listener, tls, routes, &drain).await;
+    // What they lead to needs as many again.
+    listener::serve(listener, tls, routes, &drain, Part(8)).await;
 }
 
 #[async_trait]

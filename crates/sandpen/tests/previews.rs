@@ -7,6 +7,7 @@ mod support;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
+use rustix::process::{Pid, Resource, Rlimit};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use support::caller::Caller;
@@ -465,4 +466,34 @@ fn one_preview_does_so_much_at_a_time_and_holds_up_nobody_else() {
     // A browser that goes away makes room.
     drop(held);
     wait_until("room again", || seen.ask("GET", "/", &[]).status == 200);
+}
+
+#[test]
+fn connections_that_go_on_leave_descriptors_for_the_rest_of_the_server() {
+    needs_sandboxes!();
+    let scene = Scene::new();
+    scene.serve(3000);
+    let few = Rlimit { current: Some(256), maximum: Some(256) };
+    let process = Pid::from_raw(scene.server.process() as i32);
+    rustix::process::prlimit(process, Resource::Nofile, few).unwrap();
+    let mut held = Vec::new();
+    let previews = [scene.expose(json!({})), scene.expose(json!({ "port": 3000 }))];
+    for seen in &previews {
+        for _ in 0..60 {
+            let mut stream = seen.connect();
+            let asked = "connection: upgrade\r\nupgrade: lines\r\n\r\n";
+            stream.write_all(format!("GET /switch HTTP/1.1\r\nhost: {}\r\n{asked}", seen.host).as_bytes()).unwrap();
+            let mut stream = BufReader::new(stream);
+            let mut first = String::new();
+            stream.read_line(&mut first).unwrap();
+            assert!(first.contains(" 101 ") || first.contains(" 503 "), "{first:?}");
+            held.extend(first.contains(" 101 ").then_some(stream));
+        }
+    }
+    assert!((16..60).contains(&held.len()), "{}", held.len());
+    assert_eq!(scene.server.ask("GET", "/healthz", &[]).status, 200);
+    let made = scene.bob.call(&scene.server, "create_sandbox", json!({}));
+    assert_ne!(made["isError"], true, "{made}");
+    drop(held);
+    wait_until("room again", || previews[0].ask("GET", "/", &[]).status == 200);
 }

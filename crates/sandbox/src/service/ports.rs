@@ -2,13 +2,8 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::io;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::core::Core;
 use super::hold::Hold;
@@ -16,24 +11,41 @@ use super::registry::Use;
 use crate::error::{Error, Result};
 use crate::id::{Owner, SandboxId};
 use crate::port::{GuestPort, GuestStream};
+use crate::system;
 
 /// Each takes descriptors of ours, and a place in the queue of a server that may be slow.
 pub(super) const MOST_OF_SANDBOX: usize = 128;
 pub(super) const MOST_OF_OWNER: usize = 256;
+const MOST_OF_ALL: usize = 4096;
+
+/// Of our descriptors, all connections together have one in so many. Whoever a connection is for mostly takes another one.
+const PART: u64 = 8;
 
 /// How many connections there are, by whose they are.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<Counts>);
+pub(super) struct Tally {
+    counts: Mutex<Counts>,
+    /// Known when the first one is asked for.
+    most: OnceLock<usize>,
+}
 
 #[derive(Debug, Default)]
 struct Counts {
+    of_all: usize,
     of_sandboxes: HashMap<SandboxId, usize>,
     of_owners: HashMap<Owner, usize>,
 }
 
 impl Tally {
     fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn most(&self) -> usize {
+        *self.most.get_or_init(|| {
+            let part = usize::try_from(system::allow_descriptors() / PART).unwrap_or(usize::MAX);
+            MOST_OF_ALL.min(part).max(1)
+        })
     }
 
     fn take(&self, owner: &Owner, id: &SandboxId) -> Result<()> {
@@ -48,6 +60,12 @@ impl Tally {
         if counts.of_owners.get(owner).is_some_and(|count| *count >= MOST_OF_OWNER) {
             return Err(too_many("its owner", MOST_OF_OWNER));
         }
+        // Others have them, so nobody is told how many there are.
+        if counts.of_all >= self.most() {
+            return Err(Error::unavailable("there are as many connections to sandboxes as this server can have")
+                .with_hint("wait until some of them end"));
+        }
+        counts.of_all += 1;
         *counts.of_sandboxes.entry(id.clone()).or_default() += 1;
         *counts.of_owners.entry(owner.clone()).or_default() += 1;
         Ok(())
@@ -55,6 +73,7 @@ impl Tally {
 
     fn give_back(&self, owner: &Owner, id: &SandboxId) {
         let mut counts = self.counts();
+        counts.of_all -= 1;
         less_one(&mut counts.of_sandboxes, id);
         less_one(&mut counts.of_owners, owner);
     }
@@ -98,39 +117,29 @@ impl Core {
         let place = Place { core: Arc::clone(self), owner: owner.clone(), id: id.clone() };
         hold.keep_alive(longest).await?;
         match connections.connect(id, port).await {
-            Ok(stream) => Ok(GuestStream::new(HeldStream { stream, _hold: hold, _place: place })),
+            Ok(stream) => Ok(stream.holding(hold).holding(place)),
             Err(error) => Err(hold.explain(error).await),
         }
     }
 }
 
-/// Dropped in this order: the connection is gone before its place is somebody else's.
-struct HeldStream {
-    stream: GuestStream,
-    _hold: Hold,
-    _place: Place,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
 
-impl AsyncRead for HeldStream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
-    }
-}
-
-impl AsyncWrite for HeldStream {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+    #[test]
+    fn all_owners_together_have_what_the_server_can_hold() {
+        let tally = Tally { most: OnceLock::from(4), ..Tally::default() };
+        let places: Vec<(Owner, SandboxId)> =
+            (0..5).map(|number| (format!("owner-{number}").parse().unwrap(), SandboxId::random().unwrap())).collect();
+        for (owner, id) in &places[..4] {
+            tally.take(owner, id).unwrap();
+        }
+        let (owner, id) = &places[4];
+        assert_eq!(tally.take(owner, id).unwrap_err().kind(), ErrorKind::Unavailable);
+        tally.give_back(&places[0].0, &places[0].1);
+        tally.take(owner, id).unwrap();
+        assert!(tally.take(&places[0].0, &places[0].1).is_err());
     }
 }

@@ -29,8 +29,9 @@ use crate::files::{FileServer, Offers, Reached};
 use crate::http::access::{Access, AllowedHost};
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
+use crate::http::listener::{self, Part};
 use crate::http::tls::Tls;
-use crate::http::{self, Entrance, bearer, listener};
+use crate::http::{self, Entrance, bearer};
 use crate::limits::{self, Turnstile};
 use crate::mcp;
 use crate::mcp::adapter::{Adapter, Callers};
@@ -191,7 +192,7 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let reload = Reload { config: config.clone().into(), server: &server, outlet: &outlet, turnstile, provider };
         service_manager::tell(Condition::Ready);
         let ((), (), ending) = tokio::join!(
-            listener::serve(listener, tls, routes, &drain),
+            listener::serve(listener, tls, routes, &drain, Part(2)),
             Numbers::serve(numbers, &drain),
             reload.end(&mut signals, &drain),
         );
@@ -268,7 +269,7 @@ impl Numbers {
 
     async fn serve(numbers: Option<Self>, drain: &Drain) {
         if let Some(Self { listener, routes, .. }) = numbers {
-            listener::serve(listener, None, routes, drain).await;
+            listener::serve(listener, None, routes, drain, Part(16)).await;
         }
     }
 }

@@ -39,9 +39,13 @@ pub struct Peer(pub SocketAddr);
 /// Between the end of the last stream and that of the connections.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// Of the descriptors of this process, which its sandboxes need too, a listener may have one in so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part(pub u64);
+
 /// Serve until the drain has begun and what goes on is finished, or the drain is over. Without `tls` nothing is encrypted.
-pub async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, routes: Router, drain: &Drain) {
-    let places = Arc::new(Semaphore::new(connections()));
+pub async fn serve(listener: TcpListener, tls: Option<Arc<Tls>>, routes: Router, drain: &Drain, part: Part) {
+    let places = Arc::new(Semaphore::new(connections(part)));
     let mut open = JoinSet::new();
     loop {
         // Whoever comes when all places are taken waits in the kernel's queue, which is bounded too.
@@ -116,9 +120,8 @@ where
     }
 }
 
-/// Half of the descriptors that this process may have, after asking for all that it can get: each sandbox needs some
-/// too.
-fn connections() -> usize {
+/// After asking for all descriptors that this process can get.
+fn connections(Part(part): Part) -> usize {
     let descriptors = sandbox::system::allow_descriptors();
-    CONNECTIONS.min(usize::try_from(descriptors / 2).unwrap_or(usize::MAX)).max(1)
+    CONNECTIONS.min(usize::try_from(descriptors / part).unwrap_or(usize::MAX)).max(1)
 }

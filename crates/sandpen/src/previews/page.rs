@@ -40,7 +40,7 @@ pub fn broken() -> Response {
 /// Why the server inside is not reached.
 pub fn unreachable(error: &Error) -> Response {
     let status = match error.kind() {
-        ErrorKind::LimitExceeded => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorKind::LimitExceeded | ErrorKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::TimedOut => StatusCode::GATEWAY_TIMEOUT,
         ErrorKind::InvalidInput
         | ErrorKind::NotFound
@@ -48,7 +48,6 @@ pub fn unreachable(error: &Error) -> Response {
         | ErrorKind::WrongState
         | ErrorKind::Denied
         | ErrorKind::Unsupported
-        | ErrorKind::Unavailable
         | ErrorKind::Internal => StatusCode::BAD_GATEWAY,
     };
     match error.hint() {
