@@ -31,6 +31,11 @@ pub fn method_not_allowed() -> Response {
     error(StatusCode::METHOD_NOT_ALLOWED, "unsupported", "this method is not for this address")
 }
 
+/// A request came upon a fault of ours.
+pub fn fault() -> Response {
+    error(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the server came upon a fault of its own")
+}
+
 pub fn refused(refusal: Refusal) -> Response {
     let (status, message) = match refusal {
         Refusal::UnclearHost => (StatusCode::BAD_REQUEST, "the request does not say for which host it is"),

@@ -1,10 +1,12 @@
 //! Connections: how many, how long, and how they end.
 
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use futures_util::FutureExt;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -17,6 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::answer;
 use super::drain::Drain;
 use super::framing::{Clear, Switch};
 use super::patience::Patient;
@@ -97,7 +100,11 @@ where
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(switch.clone());
-        TowerToHyperService::new(routes.clone()).call(request)
+        let served = TowerToHyperService::new(routes.clone()).call(request);
+        async move {
+            // A fault of ours is an answer and no end, whichever route came upon it. What it was has been told before.
+            AssertUnwindSafe(served).catch_unwind().await.unwrap_or_else(|_| Ok(answer::fault()))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -124,4 +131,43 @@ where
 fn connections(Part(part): Part) -> usize {
     let descriptors = sandbox::system::allow_descriptors();
     CONNECTIONS.min(usize::try_from(descriptors / part).unwrap_or(usize::MAX)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    async fn fault() -> &'static str {
+        panic!("words of {}", std::hint::black_box("a fault"))
+    }
+
+    async fn well() -> &'static str {
+        "well"
+    }
+
+    #[tokio::test]
+    async fn a_fault_is_answered_without_its_words_and_the_next_request_is_served() {
+        let routes = Router::new().route("/fault", get(fault)).route("/", get(well));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let drain = Drain::default();
+        let serving = tokio::spawn({
+            let drain = drain.clone();
+            async move { serve(listener, None, routes, &drain, Part(2)).await }
+        });
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let asked = "GET /fault HTTP/1.1\r\nhost: a\r\n\r\nGET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+        stream.write_all(asked.as_bytes()).await.unwrap();
+        let mut said = String::new();
+        stream.read_to_string(&mut said).await.unwrap();
+        assert!(said.starts_with("HTTP/1.1 500 ") && said.contains("a fault of its own"), "{said}");
+        assert!(said.contains("HTTP/1.1 200 ") && said.ends_with("well"), "{said}");
+        assert!(!said.contains("words of"), "{said}");
+        drain.finish();
+        serving.await.unwrap();
+    }
 }
