@@ -272,6 +272,9 @@ impl Core {
         self.locate(owner, id)?;
         let slot = self.contexts.find(id, name)?;
         self.contexts.take_out(id, &slot);
+        if let Some(life) = slot.life().filter(|_| self.contexts.living(id).is_empty()) {
+            life.takes_branches_along();
+        }
         let mut seat = end_and_take(&slot).await;
         self.clear_away(id, &mut seat).await;
         Ok(())

@@ -118,18 +118,26 @@ fn forged_marks_lie_about_their_own_run_alone() {
 #[test]
 fn nothing_of_a_context_outlives_its_server() {
     needs_sandboxes!();
-    let mut lab = Lab::with(&[], json!({ "persist": true }));
-    lab.run("main", "import subprocess\nsubprocess.Popen(['sleep', '5557'])");
-    let of_it = |lab: &Lab| {
-        let found = lab.client.processes().into_iter().filter(|process| {
+    for names in [&[][..], &["side", "other"]] {
+        let mut lab = Lab::with(&[], json!({ "persist": true }));
+        lab.run("main", "import subprocess");
+        if !names.is_empty() {
+            let fork = json!({ "sandbox_id": lab.sandbox, "context": "main", "names": names });
+            let forked = lab.client.call("fork_context", fork);
+            assert_ne!(forked["isError"], true, "{forked}");
+        }
+        for name in names.iter().chain(&["main"]) {
+            lab.run(name, "subprocess.Popen(['sleep', '5557'], start_new_session=True)");
+        }
+        let running = lab.client.processes().into_iter().filter(|process| {
             let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
             String::from_utf8_lossy(&line).contains("5557")
         });
-        found.collect::<Vec<_>>()
-    };
-    let running = of_it(&lab);
-    assert!(!running.is_empty());
-    lab.client.close_stdin();
-    lab.client.wait();
-    wait_until("it has ended with its context", || running.iter().all(|process| !crate::support::is_running(*process)));
+        let running: Vec<_> = running.collect();
+        assert_eq!(running.len(), names.len() + 1);
+        lab.client.close_stdin();
+        lab.client.wait();
+        let is_over = || running.iter().all(|process| !crate::support::is_running(*process));
+        wait_until("it has ended with its contexts", is_over);
+    }
 }

@@ -1,7 +1,8 @@
 """Branches of a live Python: copies of this very process, each of which becomes an interpreter of its own.
 
 A branch has the streams of a command that was started for it: a relay, which hands them over on a socket, passes on
-interrupts, and is what ends the branch when it ends. The kernel sees to that, whatever the branch does meanwhile.
+interrupts, and is what ends the branch when it ends. The kernel sees to that, however busy the branch is; code that works
+against it can take the request back.
 """
 
 MOST_COPIED_FILES = 20_000

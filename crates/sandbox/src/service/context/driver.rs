@@ -79,6 +79,11 @@ impl Life {
         self.branched.store(true, Ordering::Release);
     }
 
+    /// Its end is that of everything again: nothing that was branched off is to stay.
+    pub fn takes_branches_along(&self) {
+        self.branched.store(false, Ordering::Release);
+    }
+
     /// `None` while it lives.
     pub fn end_reason(&self) -> Option<ContextEnd> {
         if let Some(reason) = self.reason.get() {

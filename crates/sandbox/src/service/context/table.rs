@@ -245,7 +245,10 @@ impl Contexts {
         let slots: Vec<_> = self.lock().values().flat_map(BTreeMap::values).cloned().collect();
         let mut endings = tokio::task::JoinSet::new();
         for life in slots.iter().filter_map(|slot| slot.life()) {
-            endings.spawn(async move { life.end(ContextEnd::Closed).await });
+            endings.spawn(async move {
+                life.takes_branches_along();
+                life.end(ContextEnd::Closed).await;
+            });
         }
         endings.join_all().await;
         self.clear();
@@ -256,6 +259,7 @@ impl Contexts {
         let idle: Vec<_> = self.slots(sandbox).into_iter().filter(|slot| slot.lives()).collect();
         for slot in &idle {
             if let Some(life) = slot.life() {
+                life.takes_branches_along();
                 life.end(ContextEnd::Idle).await;
             }
         }
