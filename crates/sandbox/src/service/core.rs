@@ -149,7 +149,7 @@ impl Core {
             return Ok(id);
         }
         let records = self.ledger.scan(owner)?;
-        let named = records.iter().find(|record| record.spec.name.as_ref() == Some(&name));
+        let named = records.iter().find(|record| record.spec.name.as_ref() == Some(&name) && self.is_mine(record));
         let id = named.map(|record| record.id.clone()).ok_or(Refusal::Gone)?;
         self.locate(owner, &id)?;
         Ok(id)

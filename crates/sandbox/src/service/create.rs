@@ -215,7 +215,7 @@ impl Core {
         self.lose_ended_elsewhere();
         let records = self.ledger.scan(&spec.owner)?;
         if let Some(name) = &spec.name
-            && records.iter().any(|record| record.spec.name.as_ref() == Some(name))
+            && records.iter().any(|record| record.spec.name.as_ref() == Some(name) && self.is_mine(record))
         {
             return Err(name_taken(name));
         }

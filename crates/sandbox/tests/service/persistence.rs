@@ -77,6 +77,14 @@ async fn what_another_realm_has_is_not_taken_for_lost() {
     let again = process(&one).await;
     assert_eq!(again.find(&owner(), "lab").await.unwrap().id, made.id);
     assert_eq!(record(), before, "it is still the record that its maker wrote");
+
+    let namesake = create(&elsewhere, persistent("lab")).await;
+    assert_ne!(namesake.id, made.id, "a name is taken only where its sandbox can be found by it");
+    for (service, id) in
+        [(&elsewhere, &namesake.id), (&process(&two).await, &namesake.id), (&process(&one).await, &made.id)]
+    {
+        assert_eq!(service.find(&owner(), "lab").await.unwrap().id, *id);
+    }
 }
 
 #[tokio::test]
