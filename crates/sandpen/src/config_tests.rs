@@ -200,7 +200,7 @@ fn older_servers_without_bounds_have_those_of_the_operator() {
         let config = Config::resolve([flags(written)]).unwrap().as_profile(profile).unwrap();
         (config.sandbox.limits, config.server.ceiling)
     };
-    for profile in [ProfileName::SandboxServer, ProfileName::Automata] {
+    for profile in ProfileName::ALL.iter().copied().filter(|profile| *profile != ProfileName::CodeRunner) {
         let (given, ceiling) = limits(&[], profile);
         let most = (ceiling.cpu_millis, ceiling.memory, ceiling.processes);
         assert_eq!((given.cpu_millis, given.memory, given.processes), most, "{profile:?}");

@@ -22,7 +22,7 @@ const BOUNDLESS: [(Key, &str); 3] = [(Key::Cpus, "4096"), (Key::Memory, "4096G")
 pub fn wishes(profile: ProfileName) -> Written {
     let wishes: &[(Key, &str)] = match profile {
         ProfileName::Cloudflare => {
-            &[USER, (Key::Network, "internet"), (Key::Timeout, "30m"), (Key::Memory, "2G"), (Key::Processes, "512")]
+            &[USER, (Key::Network, "internet"), (Key::Timeout, "30m"), BOUNDLESS[0], BOUNDLESS[1], BOUNDLESS[2]]
         }
         ProfileName::SandboxServer => &[
             USER,
@@ -45,7 +45,7 @@ pub fn wishes(profile: ProfileName) -> Written {
             BOUNDLESS[2],
         ],
         ProfileName::Philschmid => {
-            &[USER, (Key::Network, "internet"), (Key::Timeout, "30s"), (Key::Memory, "2G"), (Key::Processes, "512")]
+            &[USER, (Key::Network, "internet"), (Key::Timeout, "30s"), BOUNDLESS[0], BOUNDLESS[1], BOUNDLESS[2]]
         }
     };
     written(profile, wishes)
