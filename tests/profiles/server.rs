@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use sandpen_tests::daemon::Given;
-use sandpen_tests::program::{Program, built};
+use sandpen_tests::program::{Program, built, run};
 use sandpen_tests::wire::Wire;
 use sandpen_tests::{Result, Trouble};
 use serde_json::{Value, json};
@@ -47,13 +47,8 @@ impl Server {
         variables: &BTreeMap<String, String>,
         daemon: Option<&Given>,
     ) -> Result<Self> {
-        let mut command = Command::new(built("sandpen")?);
-        command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("HOME", place.path());
-        if let Some(daemon) = daemon {
-            command.envs(daemon.variables());
-        }
-        command.envs(variables).current_dir(place.path());
-        command.arg("--state-dir").arg(place.path().join("state"));
+        let mut command = product(place.path(), daemon)?;
+        command.envs(variables);
         match transport {
             Transport::Stdio => {
                 command.args(["mcp", "--profile", profile]);
@@ -102,6 +97,22 @@ impl Server {
             }
         }
     }
+}
+
+/// The program, with nothing of whoever runs the tests, and its state in this place.
+pub(crate) fn product(place: &Path, daemon: Option<&Given>) -> Result<Command> {
+    let mut command = Command::new(built("sandpen")?);
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin").env("HOME", place);
+    if let Some(daemon) = daemon {
+        command.envs(daemon.variables());
+    }
+    command.current_dir(place).arg("--state-dir").arg(place.join("state"));
+    Ok(command)
+}
+
+/// What it says, once it has ended well.
+pub(crate) fn told(place: &Path, daemon: Option<&Given>, words: &[&str]) -> Result<String> {
+    Ok(run(product(place, daemon)?.args(words), place, PATIENCE)?.succeeded()?.stdout)
 }
 
 fn opened<'a>(command: &'a mut Command, place: &Path) -> &'a mut Command {

@@ -9,7 +9,7 @@ use sandpen_tests::{Result, Trouble};
 use serde_json::{Value, json};
 
 use crate::expected::{Known, compare, filled};
-use crate::server::{Server, Transport};
+use crate::server::{Server, Transport, told};
 
 /// Said of results by the newest revision alone.
 const LABELS: [&str; 4] = ["_meta", "resultType", "ttlMs", "cacheScope"];
@@ -45,19 +45,29 @@ impl Transcript {
         let variables = self.0["variables"].as_object().into_iter().flatten();
         let variables =
             variables.map(|(name, value)| Ok((name.clone(), words(value)?))).collect::<Result<BTreeMap<_, _>>>()?;
+        let home = place.path().to_owned();
         let mut server = Server::start(transport, profile, place, &flags, &variables, daemon.as_ref())?;
+        let taken = self.take_all(&mut server, &mut known, daemon.is_some());
+        // Containers of most older servers outlive them.
+        let stopped = told(&home, daemon.as_ref(), &["stop", "--all"]);
+        taken?;
+        stopped?;
+        server.end()
+    }
+
+    fn take_all(&self, server: &mut Server, known: &mut Known, is_on_daemon: bool) -> Result<()> {
         let steps = self.0["steps"].as_array().ok_or("there are no steps")?;
-        let kind = if daemon.is_some() { "daemon" } else { "embedded" };
+        let kind = if is_on_daemon { "daemon" } else { "embedded" };
         for (index, step) in steps.iter().enumerate() {
             // What an image is differs, and with it what can be done with it.
             if step["only"].as_str().is_some_and(|only| only != kind) {
                 continue;
             }
             let what = step["what"].as_str().unwrap_or("a step without words");
-            take(&mut server, step, &mut known)
+            take(server, step, known)
                 .map_err(|trouble| server.tell(&format!("step {} ({what}): {trouble}", index + 1)))?;
         }
-        server.end()
+        Ok(())
     }
 }
 

@@ -90,9 +90,8 @@ pub const RULES: &[Rule] = &[
                 .filter(|(path, _)| path.starts_with("crates/") && !path.starts_with("crates/engine-docker/"))
                 .filter(|(path, _)| !OLDER_SERVERS.iter().any(|older| path.starts_with(older)))
                 .flat_map(|(path, text)| lines_with_word(path, text, &["container", "containers", "Container"]))
-                // One of the media types that registries know is called so, two options of profiles, and one of ours.
-                .filter(|line| !line.contains("vnd.docker.container.image"))
-                .filter(|line| !line.contains("end-containers") && !line.contains("keep-containers"))
+                // One of the media types that registries know is called so, an option of profiles, and one of ours.
+                .filter(|line| !line.contains("vnd.docker.container.image") && !line.contains("end-containers"))
                 .filter(|line| !line.contains("container-user"))
                 .collect()
         },

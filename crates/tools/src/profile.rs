@@ -140,10 +140,10 @@ words!(
         Shell = "shell",
         /// All: a command that fails is an answer that is flagged as an error.
         FlagFailures = "flag-failures",
-        /// `automata`, `sandbox-server`: containers end with the server, also those that would outlive it.
+        /// `automata`, `cloudflare`, `sandbox-server`: containers end with the server, also those that would outlive it.
         EndContainers = "end-containers",
-        /// `sandbox-server`: all containers outlive the server, as long as the operator lets persistent ones live.
-        KeepContainers = "keep-containers",
+        /// `sandbox-server`: containers without `persist` end with the server, as its documents promised.
+        EndTemporary = "end-temporary",
         /// `cloudflare`: lists of files name them as they can be read, without `../`.
         PlainUris = "plain-uris",
         /// `code-runner`: new conversations have directories of 16 digits, as its last version made them, not of 64.

@@ -220,7 +220,7 @@ pub struct ServerFlags {
     profile: Option<String>,
 
     /// Where a profile should differ from its older server: shell, flag-failures, end-containers,
-    /// keep-containers, plain-uris or short-directories
+    /// end-temporary, plain-uris or short-directories
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     profile_option: Vec<String>,
 

@@ -1,6 +1,8 @@
 //! Sandboxes under ids as Docker gives them out: older servers spoke of containers.
 
-use sandbox::{Error, GuestPath, Result, SandboxId, SandboxInfo, SandboxSpec};
+use std::time::Duration;
+
+use sandbox::{Error, GuestPath, Lifetime, Persistence, Result, SandboxId, SandboxInfo, SandboxSpec};
 use sha2::{Digest, Sha256};
 
 use crate::call::Call;
@@ -41,6 +43,16 @@ pub async fn find(call: &Call, id: &str) -> Result<SandboxInfo> {
 pub fn spec(call: &Call, image: Option<&str>, directory: &str) -> Result<SandboxSpec> {
     let spec = call.policy.spec(&call.owner, Asked { image, network: None })?;
     Ok(SandboxSpec { work_directory: Some(directory.parse::<GuestPath>()?), ..spec })
+}
+
+/// The same, for one that outlives its server although nobody asked for that. It may be forgotten by all, so it has an end
+/// whatever goes on in it, and also when a daemon has stopped it: idle time alone would end neither.
+pub fn left_behind(call: &Call, spec: SandboxSpec, longest: Duration) -> SandboxSpec {
+    if !call.service.capabilities().persistence {
+        return spec;
+    }
+    let lifetime = Lifetime { total: spec.lifetime.total.or(Some(longest)), ..spec.lifetime };
+    SandboxSpec { persistence: Persistence::Persistent, lifetime, ..spec }
 }
 
 #[cfg(test)]

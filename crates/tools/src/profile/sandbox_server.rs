@@ -1,6 +1,7 @@
 //! The server that calls itself `sandbox-server`: containers from any image, commands as words, saves and Dockerfiles.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandbox::{
     Error, ErrorKind, ExecRequest, ExecStatus, GuestPath, Image, JobPlace, JobRequest, JobWork, OutputTarget, Owner,
@@ -28,6 +29,9 @@ mod parts;
 mod words;
 
 const DIRECTORY: &str = "/workspace";
+
+/// How long a container may be there at most that nobody asked to keep.
+const LEFT_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The argument of all tools but one.
 const ID: &str = "container_id";
@@ -168,8 +172,8 @@ impl SandboxServer {
             Which::Create => (
                 "Create a container",
                 "Create a container from an image and keep it running.\n\nArgs:\n    image: the image to use, for example \
-                 python:3.12-slim, or one that save_container_state made\n    persist: whether the container outlives this \
-                 server\n\nReturns:\n    The container's id, for the other tools",
+                 python:3.12-slim, or one that save_container_state made\n    persist: whether the container is to \
+                 outlive this server\n\nReturns:\n    The container's id, for the other tools",
                 Toolset::Sandboxes,
                 Hints { destructive: false, open_world: true, ..CHANGES },
             ),
@@ -259,9 +263,8 @@ impl SandboxServer {
     }
 
     async fn create(&self, call: &Call, image: &str, persist: bool) -> Result<Said, Failure> {
-        let stays = persist || self.options.has(ProfileOption::KeepContainers);
-        let outlives = stays && !self.options.has(ProfileOption::EndContainers);
-        let sandbox = match self.make(call, image, outlives).await {
+        let stay = self.stay(persist);
+        let sandbox = match make(call, image, stay).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 tool::log(Which::Create.name(), &error);
                 return Err(Failure::Told(format!("Error: Image {image} not found. Please verify the image name.")));
@@ -272,7 +275,7 @@ impl SandboxServer {
             "Container created with ID: {}\nWorking directory is {DIRECTORY}\nContainer is ready for commands",
             containers::id_of(&sandbox.id)
         );
-        if outlives {
+        if stay == Stay::Persists {
             // Without its id nobody could ever end it: how else it is reached is worth less than that.
             match reach(call, &sandbox).await {
                 Ok(ways) => text.push_str(&ways),
@@ -282,19 +285,14 @@ impl SandboxServer {
         Ok(text.into())
     }
 
-    /// The caller's own images come first, as those of a daemon come before those of registries.
-    async fn make(&self, call: &Call, image: &str, outlives: bool) -> Result<SandboxInfo> {
-        let saved = match names::saved_as(image) {
-            Ok(name) => saved(call).await?.into_iter().find(|saved| saved.name == name),
-            Err(_) => None,
-        };
-        let asked = saved.map_or_else(|| image.to_owned(), |saved| Image::Saved(saved.name).to_string());
-        let spec = SandboxSpec {
-            persistence: if outlives { Persistence::Persistent } else { Persistence::Ephemeral },
-            ..containers::spec(call, Some(&asked), DIRECTORY)?
-        };
-        image::provide(call, &spec.image).await?;
-        unless_cancelled(call, call.service.create(&call.owner, spec)).await
+    /// The older server cleaned nothing up when it ended, whatever its documents said.
+    fn stay(&self, persist: bool) -> Stay {
+        match persist {
+            _ if self.options.has(ProfileOption::EndContainers) => Stay::Ends,
+            true => Stay::Persists,
+            false if self.options.has(ProfileOption::EndTemporary) => Stay::Ends,
+            false => Stay::LeftBehind,
+        }
     }
 
     async fn execute(&self, call: &Call, sandbox: &SandboxInfo, command: &str) -> Result<Said, Failure> {
@@ -330,6 +328,36 @@ async fn find(call: &Call, id: &str) -> Result<SandboxInfo, Failure> {
     match containers::find(call, id).await {
         Err(error) if error.kind() == ErrorKind::NotFound => Err(Failure::Gone),
         found => Ok(found?),
+    }
+}
+
+/// What becomes of a container when its server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stay {
+    Ends,
+    Persists,
+    /// It stays, though nobody asked for it.
+    LeftBehind,
+}
+
+/// The caller's own images come first, as those of a daemon come before those of registries.
+async fn make(call: &Call, image: &str, stay: Stay) -> Result<SandboxInfo> {
+    let saved = match names::saved_as(image) {
+        Ok(name) => saved(call).await?.into_iter().find(|saved| saved.name == name),
+        Err(_) => None,
+    };
+    let asked = saved.map_or_else(|| image.to_owned(), |saved| Image::Saved(saved.name).to_string());
+    let spec = containers::spec(call, Some(&asked), DIRECTORY)?;
+    image::provide(call, &spec.image).await?;
+    let create = |spec| unless_cancelled(call, call.service.create(&call.owner, spec));
+    match stay {
+        Stay::Ends => create(spec).await,
+        Stay::Persists => create(SandboxSpec { persistence: Persistence::Persistent, ..spec }).await,
+        Stay::LeftBehind => match create(containers::left_behind(call, spec.clone(), LEFT_FOR)).await {
+            // So many were left behind that no more may stay, and whoever asks knows of none of them: this one ends with the server.
+            Err(error) if error.kind() == ErrorKind::LimitExceeded => create(spec).await,
+            made => made,
+        },
     }
 }
 
@@ -455,10 +483,10 @@ async fn export(call: &Call, sandbox: &SandboxInfo) -> Result<Said, Failure> {
             _ => error,
         })?;
     let archive = export::CONTEXT;
-    let way_out = match stays {
-        true => format!("sandpen cp {}:{archive} context.tar, on the server's machine", sandbox.id),
-        false => parts::way_out(archive, context_bytes),
-    };
+    let mut way_out = parts::way_out(archive, context_bytes);
+    if stays {
+        way_out = format!("on the server's machine, sandpen cp {}:{archive} context.tar; or {way_out}", sandbox.id);
+    }
     let mut text = format!(
         "Here's a Dockerfile to recreate this environment:\n\n{}\n\nTo use this Dockerfile:\n1. Get the build context, an \
          archive of it and of all files that it copies, which is {archive} in the container: {way_out}\n2. Build: docker build \

@@ -1,9 +1,10 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use sandbox::engine::fake::Operation;
-use sandbox::{ErrorKind, Owner, Persistence, Result};
+use sandbox::{Bounds, ErrorKind, Owner, Persistence, Quota, Result};
 use serde_json::{Value, json};
 use tools::export::{Export, ExportRequest, Exporter, Outcome, Report};
 use tools::profile::SandboxServer;
@@ -105,7 +106,7 @@ async fn files_are_written_below_the_work_directory_only() {
 
 #[tokio::test]
 async fn a_container_that_persists_outlives_the_server_and_says_how_to_reach_it() {
-    let world = world(&[]).await;
+    let world = world(&[ProfileOption::EndTemporary]).await;
     let passing = container(&world, "host", false).await;
     let created = said(&world, "create_container_environment", json!({ "image": "host", "persist": true })).await;
     let lines: Vec<&str> = created.lines().collect();
@@ -149,14 +150,43 @@ async fn nothing_outlives_a_server_that_ends_its_containers() {
 }
 
 #[tokio::test]
-async fn a_server_that_keeps_its_containers_keeps_all_of_them() {
-    for (options, is_kept) in [(&[][..], false), (&[ProfileOption::KeepContainers][..], true)] {
+async fn a_container_without_persist_is_left_behind_too_and_for_a_week_at_most() {
+    for (options, is_kept) in [
+        (&[][..], true),
+        (&[ProfileOption::EndTemporary], false),
+        (&[ProfileOption::EndContainers], false),
+        (&[ProfileOption::EndTemporary, ProfileOption::EndContainers], false),
+    ] {
         let world = world(options).await;
-        let id = container(&world, "host", false).await;
+        let created = said(&world, "create_container_environment", json!({ "image": "host", "persist": false })).await;
+        assert_eq!(created.lines().count(), 3, "{created}");
+        let id = id(&created);
         run(&world, &id, "sh -c 'echo one > note'").await;
+        let made = world.service.list(&Owner::local()).await.unwrap().pop().unwrap();
+        let week = Duration::from_secs(7 * 24 * 60 * 60);
+        assert_eq!(made.lifetime.total, is_kept.then_some(week), "{options:?}");
         let world = world.restarted().await;
         let expected = if is_kept { "one\n".to_owned() } else { format!("Container {id} not found") };
         assert_eq!(run(&world, &id, "cat note").await, expected, "{options:?}");
+    }
+}
+
+/// Who has long forgotten those of last week must not be told to end them first.
+#[tokio::test]
+async fn what_was_left_behind_is_in_nobodys_way() {
+    let world = world(&[]).await;
+    let quota = Quota { persistent: 2, ..Quota::default() };
+    world.service.set_bounds(Bounds { usual: quota, of: BTreeMap::new() });
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        all.push(container(&world, "host", false).await);
+    }
+    let refused = said(&world, "create_container_environment", json!({ "image": "host", "persist": true })).await;
+    assert!(refused.contains("you have 2 persistent sandboxes"), "one that was asked for is not made less: {refused}");
+    let world = world.restarted().await;
+    for (number, id) in all.iter().enumerate() {
+        let expected = if number < 2 { "here\n".to_owned() } else { format!("Container {id} not found") };
+        assert_eq!(run(&world, id, "echo here").await, expected);
     }
 }
 
@@ -241,7 +271,7 @@ impl Exporter for Known {
 
 #[tokio::test]
 async fn an_export_is_a_dockerfile_between_words_about_it() {
-    let world = world(&[]).await;
+    let world = world(&[ProfileOption::EndTemporary]).await;
     for persist in [false, true] {
         let id = container(&world, "host", persist).await;
         let mut call = world.caller();
