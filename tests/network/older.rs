@@ -54,6 +54,7 @@ fn visit(oracle: &Oracle, older: &Older, mark: &str, arguments: &[&str]) -> Resu
     let mut command = product.command();
     command.args(["mcp", "--profile", older.profile, "--image"]);
     command.arg(if Given::of_environment()?.is_some() { IMAGE } else { "host" }).args(arguments);
+    command.args(["--profile-option", "end-containers"]);
     let mut wire = Wire::by(&mut command, product.place)?;
     let script = format!(
         "curl -sS -m 20 http://public.example.com/{mark}; curl -sS -m 5 http://ten.example.com/{mark}; \

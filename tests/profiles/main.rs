@@ -7,6 +7,7 @@
 
 mod coverage;
 mod expected;
+mod lives;
 mod server;
 mod transcript;
 
@@ -40,6 +41,13 @@ fn trials() -> Result<Vec<Trial>> {
     trials.push(Trial::test("what transcripts leave out is seen", move || {
         coverage::sees_what_is_missing().map_err(failed)
     }));
+    let lives: [(&str, fn() -> Result<()>); 2] = [
+        ("cloudflare: a container is its user's and no server's", lives::shared),
+        ("sandbox-server: containers are left behind until their time is over", lives::left_behind),
+    ];
+    for (name, live) in lives {
+        trials.push(Trial::test(format!("{name} on {engine}"), move || live().map_err(failed)));
+    }
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (transcripts, schemas) = (here.join("profiles/transcripts"), here.join("../crates/tools/snapshots"));
     for profile in sorted(&transcripts)? {

@@ -1,13 +1,15 @@
 //! Cloudflare's sandbox containers: one for each user, reached by seven tools whose arguments are wrapped in `args`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use sandbox::{
     ByteRange, Error, ErrorKind, ExecRequest, ExecStatus, FileKind, Files, GuestPath, JobPlace, JobRequest, JobWork,
-    ListOptions, Listing, OutputTarget, Result, SandboxInfo, SandboxName, SandboxSpec, WriteOptions,
+    ListOptions, Listing, OutputTarget, Rest, Result, SandboxInfo, SandboxName, SandboxSpec, WriteOptions,
 };
 use serde_json::{Map, Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::Instant;
 
 use super::arguments::{Arguments, Problem, Wrong, milliseconds};
 use super::{Identity, Offers, Profile, ProfileOption, ProfileOptions, containers, work};
@@ -28,8 +30,16 @@ const DIRECTORY: &str = "/workspace";
 /// Entries of a directory that are listed.
 const LISTED: usize = 10_000;
 
-/// Under this name a user's container is found again, by every session of that user.
+/// Under this name a user's container is found again, by every session of that user and by every server that has it.
 const NAME: &str = "cloudflare-container";
+
+/// How long a container may be there at most: a program that was left running in it would keep it for ever.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// How long to wait for a container that somebody else is making, or ending.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub struct Cloudflare {
@@ -225,13 +235,58 @@ impl Cloudflare {
 
     async fn serve(&self, which: Which, call: &Call, arguments: Arguments<'_>) -> Result<Output, Failure> {
         match which {
-            Which::Initialize => initialize(call).await.map_err(Failure::Start),
-            Which::Ping => running(call).await.map(|_| Output::text("pong!")),
+            Which::Initialize => self.initialize(call).await.map_err(Failure::Start),
+            Which::Ping => ping(call).await,
             Which::Exec => self.exec(call, arguments).await,
             Which::Delete => delete(call, arguments.text("path")?).await,
             Which::Write => write(call, arguments.text("path")?, arguments.text("text")?).await,
             Which::List => self.read(call, "").await,
             Which::Read => self.read(call, arguments.text("path")?).await,
+        }
+    }
+
+    /// One that runs is left as it is, with its files, as the older server did, whatever its answer says.
+    ///
+    /// Other sessions and other servers of the same user may be about to make it, or to end it: the answer comes when there is
+    /// one to be used, whoever made it.
+    async fn initialize(&self, call: &Call) -> Result<Output> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.provide(call).await {
+                Ok(()) => return Ok(Output::text("Created new container")),
+                Err(error) => match error.kind() {
+                    ErrorKind::AlreadyExists | ErrorKind::WrongState if Instant::now() < deadline => {}
+                    _ => return Err(error),
+                },
+            }
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = call.cancelled.cancelled() => return Err(cancelled()),
+            }
+        }
+    }
+
+    async fn provide(&self, call: &Call) -> Result<()> {
+        if let Some(sandbox) = find(call).await? {
+            match answers(call, &sandbox).await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                // It would never go on by itself, and whoever asks for a container wants one that does.
+                Err(error) if error.kind() == ErrorKind::WrongState && is_interrupted(call, &sandbox).await? => {
+                    call.service.stop(&call.owner, &sandbox.id).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let spec = SandboxSpec { name: Some(NAME.parse::<SandboxName>()?), ..containers::spec(call, None, DIRECTORY)? };
+        let spec = match self.options.has(ProfileOption::EndContainers) {
+            true => spec,
+            false => containers::left_behind(call, spec, LONGEST),
+        };
+        image::provide(call, &spec.image).await?;
+        tokio::select! {
+            made = call.service.create(&call.owner, spec) => made.map(drop),
+            () = call.cancelled.cancelled() => Err(cancelled()),
         }
     }
 
@@ -295,23 +350,29 @@ async fn list(files: &dyn Files, directory: &GuestPath) -> Result<Listing> {
     files.list(directory, ListOptions { recursive: false, max_entries: LISTED }).await
 }
 
-/// One that runs is left as it is, with its files, as the older server did, whatever its answer says.
-async fn initialize(call: &Call) -> Result<Output> {
-    let created = || Output::text("Created new container");
-    if find(call).await?.is_some() {
-        return Ok(created());
-    }
-    let spec = SandboxSpec { name: Some(NAME.parse::<SandboxName>()?), ..containers::spec(call, None, DIRECTORY)? };
-    image::provide(call, &spec.image).await?;
-    let made = tokio::select! {
-        made = call.service.create(&call.owner, spec) => made,
-        () = call.cancelled.cancelled() => return Err(Error::unavailable("the request was cancelled")),
-    };
-    match made {
-        Ok(_) => Ok(created()),
-        // Another session of the same user was faster.
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(created()),
+/// Whether it is there. What the service knows of one may be older than its end. To ask is to use it.
+async fn answers(call: &Call, sandbox: &SandboxInfo) -> Result<bool> {
+    let directory = DIRECTORY.parse()?;
+    let asked = async { call.service.files(&call.owner, &sandbox.id)?.stat(&directory).await };
+    match asked.await {
+        Ok(_) => Ok(true),
+        // The directory may be gone and the container not.
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(find(call).await?.is_some()),
         Err(error) => Err(error),
+    }
+}
+
+/// Asks the engine, as a list does.
+async fn is_interrupted(call: &Call, sandbox: &SandboxInfo) -> Result<bool> {
+    let listed = call.service.list(&call.owner).await?;
+    Ok(listed.iter().any(|one| one.id == sandbox.id && one.rest == Some(Rest::Interrupted)))
+}
+
+async fn ping(call: &Call) -> Result<Output, Failure> {
+    let sandbox = running(call).await?;
+    match answers(call, &sandbox).await? {
+        true => Ok(Output::text("pong!")),
+        false => Err(not_running()),
     }
 }
 
@@ -328,8 +389,11 @@ async fn find(call: &Call) -> Result<Option<SandboxInfo>> {
 }
 
 async fn running(call: &Call) -> Result<SandboxInfo, Failure> {
-    let sandbox = find(call).await?;
-    sandbox.ok_or_else(|| Failure::Container("no container is running, call container_initialize first".to_owned()))
+    find(call).await?.ok_or_else(not_running)
+}
+
+fn not_running() -> Failure {
+    Failure::Container("no container is running, call container_initialize first".to_owned())
 }
 
 async fn write(call: &Call, path: &str, text: &str) -> Result<Output, Failure> {
@@ -451,6 +515,10 @@ fn not_found(error: Error) -> Failure {
         ErrorKind::NotFound => Failure::Container("404 Not Found".to_owned()),
         _ => Failure::Ours(error),
     }
+}
+
+fn cancelled() -> Error {
+    Error::unavailable("the request was cancelled")
 }
 
 fn null() -> String {

@@ -1,6 +1,8 @@
 use std::sync::Arc;
+use std::time::Duration;
 
-use sandbox::{Network, Owner};
+use sandbox::engine::fake::Operation;
+use sandbox::{ErrorKind, Network, Owner};
 use serde_json::{Value, json};
 use tools::profile::Cloudflare;
 use tools::{Body, Call, Ceiling, Content, Embedded, Output, Policy, ProfileOption, ProfileOptions};
@@ -58,6 +60,75 @@ async fn each_user_has_one_container_for_all_sessions() {
     for owner in [Owner::local(), "stranger".parse().unwrap()] {
         assert_eq!(world.service.list(&owner).await.unwrap().len(), 1, "{owner}");
     }
+}
+
+#[tokio::test]
+async fn a_container_outlives_its_server_unless_the_operator_wants_it_to_end() {
+    for (options, is_kept) in [(&[][..], true), (&[ProfileOption::EndContainers], false)] {
+        let world = world(options).await;
+        exec(&world, "echo one > note").await;
+        let made = world.service.list(&Owner::local()).await.unwrap().pop().unwrap();
+        assert_eq!(made.lifetime.total.is_some(), is_kept, "a program in it could keep it for ever");
+        let world = world.restarted().await;
+        let found = exec(&world, "cat note").await;
+        assert_eq!(found.is_error, !is_kept, "{found:?}");
+        assert_eq!(text(&found).starts_with("one\n"), is_kept, "{found:?}");
+    }
+}
+
+/// Both begin at the same moment, and the engine takes its time.
+#[tokio::test]
+async fn two_servers_of_one_user_have_one_container() {
+    let first = world_with(&[], Policy::default()).await;
+    let second = first.beside().await;
+    first.host.delay(Operation::Create, Duration::from_millis(300));
+    let file = |name: &str| json!({ "args": { "path": name, "text": name } });
+    tokio::join!(
+        async {
+            initialize(&first, first.caller()).await;
+            assert_eq!(text(&first.call("container_file_write", file("a")).await), "Wrote file: a");
+        },
+        async {
+            initialize(&second, second.caller()).await;
+            assert_eq!(text(&second.call("container_file_write", file("b")).await), "Wrote file: b");
+        }
+    );
+    for world in [&first, &second] {
+        assert_eq!(text(&exec(world, "cat a b").await), "abProcess exited with code: 0");
+        assert_eq!(text(&world.call("container_ping", json!({})).await), "pong!");
+    }
+    assert_eq!(first.host.existing().len(), 1);
+    // It is neither's: the end of one is not the end of it.
+    let first = first.restarted().await;
+    assert_eq!(text(&exec(&second, "cat a").await), "aProcess exited with code: 0");
+    assert_eq!(text(&exec(&first, "cat b").await), "bProcess exited with code: 0");
+}
+
+#[tokio::test]
+async fn a_container_that_died_is_not_alive_and_is_made_anew() {
+    let world = world(&[]).await;
+    let beside = world.beside().await;
+    exec(&beside, "echo x > note").await;
+    world.host.kill(&world.host.existing()[0]);
+    for world in [&world, &beside] {
+        let ping = world.call("container_ping", json!({})).await;
+        assert!(ping.is_error && text(&ping).contains("call container_initialize first"), "{ping:?}");
+    }
+    for world in [&world, &beside] {
+        initialize(world, world.caller()).await;
+        let found = text(&exec(world, "cat note").await);
+        assert!(found.ends_with("Process exited with code: 1"), "it is another one, without its files: {found}");
+    }
+    assert_eq!(world.host.existing().len(), 1);
+}
+
+#[tokio::test]
+async fn an_image_that_is_not_there_is_told_at_once() {
+    let world = world_with(&[], Policy { image: "nobody/has-it:1".parse().unwrap(), ..Policy::default() }).await;
+    world.host.fail(Operation::Create, usize::MAX, ErrorKind::NotFound);
+    let refused = world.call("container_initialize", json!({})).await;
+    assert!(refused.is_error && text(&refused).starts_with("Failed to start container: "), "{refused:?}");
+    assert_eq!(world.host.calls(Operation::Create), 1);
 }
 
 #[tokio::test]

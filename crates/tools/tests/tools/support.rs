@@ -10,10 +10,10 @@ use tools::{Call, Catalog, Content, Output, Policy, Profile, Progress, Selection
 
 pub struct World {
     pub service: SandboxService,
-    pub catalog: Catalog,
+    pub catalog: Arc<Catalog>,
     pub policy: Arc<Policy>,
     pub host: FakeHost,
-    state: TempDir,
+    state: Arc<TempDir>,
 }
 
 impl World {
@@ -33,12 +33,22 @@ impl World {
     }
 
     async fn of(catalog: Catalog, policy: Policy) -> Self {
-        let (host, state) = (FakeHost::new(), TempDir::new().unwrap());
+        let (host, state) = (FakeHost::new(), Arc::new(TempDir::new().unwrap()));
         let engine = host.engine();
         let mut settings = ServiceSettings::new(state.path(), InstanceId::random().unwrap());
         settings.powers = engine.powers();
         let service = SandboxService::start(engine, settings).await.unwrap();
-        Self { service, catalog, policy: Arc::new(policy), host, state }
+        Self { service, catalog: Arc::new(catalog), policy: Arc::new(policy), host, state }
+    }
+
+    /// Another server that runs at the same time, on the same host and with the same state directory.
+    pub async fn beside(&self) -> Self {
+        let engine = self.host.engine();
+        let mut settings = ServiceSettings::new(self.state.path(), InstanceId::random().unwrap());
+        settings.powers = engine.powers();
+        let service = SandboxService::start(engine, settings).await.unwrap();
+        let (catalog, policy, host) = (Arc::clone(&self.catalog), Arc::clone(&self.policy), self.host.clone());
+        Self { service, catalog, policy, host, state: Arc::clone(&self.state) }
     }
 
     /// The same after the server has ended and was started again.
