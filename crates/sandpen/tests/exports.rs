@@ -169,6 +169,33 @@ fn removals_links_rights_and_odd_names_are_made_again() {
     assert!(!differences(&world, "tool:1", "built:1").is_empty());
 }
 
+/// With owners that only root can give, and in places that are only root's.
+#[test]
+fn what_root_of_a_sandbox_wrote_is_made_again_with_its_owners() {
+    if !builds_work() {
+        return;
+    }
+    let world = World::new();
+    tool(&world).with_programs(&["chown", "cp", "id"]).with_file("etc/old", "x", 0o600).import("tool:1");
+    create(&world, &["--image", "tool:1", "--container-user", "image"]);
+    assert_eq!(shell(&world, "lab", "id -u"), "0\n");
+    world.write("some/service.conf", "port = 80\n");
+    world.run(&["cp", "some/service.conf", "lab:/etc/service.conf"]).succeeds();
+    shell(
+        &world,
+        "lab",
+        "chown 33:44 /etc/service.conf; chmod 640 /etc/service.conf; rm /etc/old; echo new > /etc/motd",
+    );
+    shell(
+        &world,
+        "lab",
+        "cp /bin/cat /usr/own; chmod 4755 /usr/own; mkdir -p /opt/own/deep; chown 1000:5 /opt/own/deep",
+    );
+    let (_, text) = export(&world, "lab");
+    assert!(text.contains("/etc/service.conf") && text.contains("\nRUN cp /bin/cat /usr/own"), "{text}");
+    builds_the_same(&world, "lab", &[]);
+}
+
 /// Names and values that sandboxed code chooses are data, in the Dockerfile and in the context.
 #[test]
 fn hostile_names_come_out_as_they_are_and_do_nothing() {
