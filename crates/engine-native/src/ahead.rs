@@ -4,15 +4,15 @@
 //! It has run nobody's code and knows nothing of whoever will get it. It serves the first request that would have started
 //! the very same command; whatever else comes first ends it.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::execs::message;
+use agent::execs::{message, not_started};
 use sandbox::{Environment, ExecRequest, Expected, GuestPath, Process, Result, Script};
 
-use crate::live::{Live, not_found};
-use crate::process::{self, Begun, Heard, Watch};
+use crate::channel::Channel;
+use crate::live::Live;
+use crate::process::{self, Begun, Watch};
 use crate::wire::{EndCause, Exec, FromExec, ToExec};
 
 /// Ending one takes milliseconds; a machine under the heaviest load has done it by then.
@@ -106,11 +106,74 @@ pub async fn go(live: &Arc<Live>, request: &ExecRequest) -> Result<Option<Proces
     let script = asked.script.take().map(|(_, contents)| contents).unwrap_or_default();
     let order = ToExec::Go { script, timeout_milliseconds };
     let watch = Watch::begin(live);
-    let gone = |cause: io::Error| not_found(live.id()).with_cause(cause);
-    waiting.begun.channel.send(&order, &[]).await.map_err(gone)?;
-    match process::start_in_time(live, &waiting.begun.channel, request).await? {
-        Heard::Started(_) => waiting.begun.watched(live.clone(), watch).map(Some),
+    match process::in_time(live, answer(&waiting.begun.channel, &order)).await? {
+        Some(FromExec::Started) => waiting.begun.watched(live.clone(), watch).map(Some),
+        Some(FromExec::NotStarted { stage, errno }) => {
+            Err(not_started(stage, errno, live.work_directory(request), request))
+        }
         // It had ended before it could have its script, and so without running it.
-        Heard::Ended => Ok(None),
+        Some(FromExec::Ended(_)) | None => Ok(None),
+    }
+}
+
+/// What one that waits answers to an order. `None` when it could not even be told.
+async fn answer(channel: &Channel, order: &ToExec) -> Option<FromExec> {
+    // It may have ended since it was looked at. Then it takes no orders, but has said so.
+    let told = channel.send(order, &[]).await;
+    match channel.receive().await {
+        Ok(Some((answer, _))) => Some(answer),
+        // Whoever saw to it is gone after it was told. How that ended is heard by whoever waits.
+        Ok(None) | Err(_) => told.is_ok().then_some(FromExec::Started),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::channel::has_news;
+    use crate::wire::{self, ExecEnd};
+
+    fn go() -> ToExec {
+        ToExec::Go { script: b"print(1)".to_vec(), timeout_milliseconds: 1000 }
+    }
+
+    fn ended() -> FromExec {
+        FromExec::Ended(ExecEnd {
+            status: 0,
+            cause: EndCause::Itself,
+            wall_microseconds: 0,
+            cpu_microseconds: 0,
+            peak_memory: 0,
+            tree_empty: false,
+            memory_ran_out: false,
+        })
+    }
+
+    #[tokio::test]
+    async fn one_that_ends_while_it_is_told_is_heard() {
+        // Gone before the order.
+        let (ours, theirs) = Channel::pair().unwrap();
+        wire::send(theirs.as_fd(), &ended(), &[]).unwrap();
+        drop(theirs);
+        assert!(matches!(answer(&ours, &go()).await, Some(FromExec::Ended(_))));
+
+        // Gone with the order unread.
+        let (ours, theirs) = Channel::pair().unwrap();
+        let dying = async {
+            while !has_news(&theirs) {
+                tokio::task::yield_now().await;
+            }
+            wire::send(theirs.as_fd(), &ended(), &[]).unwrap();
+            drop(theirs);
+        };
+        let (answer, ()) = tokio::join!(answer(&ours, &go()), dying);
+        assert!(matches!(answer, Some(FromExec::Ended(_))));
+
+        // Gone without a word.
+        let (ours, theirs) = Channel::pair().unwrap();
+        drop(theirs);
+        assert!(answer(&ours, &go()).await.is_none());
     }
 }

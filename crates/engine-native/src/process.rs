@@ -60,15 +60,10 @@ pub async fn begin(live: &Live, request: &ExecRequest, exec: Exec) -> Result<Beg
     let message = ToInit::Work(Work::Exec(exec));
     live.channel.send(&message, &given).await.map_err(|cause| not_found(live.id()).with_cause(cause))?;
     drop((theirs, held));
-    match (start_in_time(live, &channel, request).await?, pipes.map(|pipes| pipes.ours)) {
-        (Heard::Started(None), None) if request.output != OutputTarget::Log => {
-            Err(Error::internal("the sandbox gave no terminal"))
-        }
-        (Heard::Started(Some(_)), _) if lifeline.is_none() => {
-            Err(Error::internal("there is a terminal that nobody asked for"))
-        }
-        (Heard::Started(terminal), pipes) => Ok(Begun { channel, pipes, terminal: terminal.zip(lifeline) }),
-        (Heard::Ended, _) => Err(Error::internal("the command ended before it started")),
+    match (in_time(live, hear_start(live, &channel, request)).await??, pipes.map(|pipes| pipes.ours)) {
+        (None, None) if request.output != OutputTarget::Log => Err(Error::internal("the sandbox gave no terminal")),
+        (Some(_), _) if lifeline.is_none() => Err(Error::internal("there is a terminal that nobody asked for")),
+        (terminal, pipes) => Ok(Begun { channel, pipes, terminal: terminal.zip(lifeline) }),
     }
 }
 
@@ -122,15 +117,6 @@ impl Watch {
     }
 }
 
-/// What is heard of a command that is to start.
-#[derive(Debug)]
-pub enum Heard {
-    /// With the terminal's controlling side, when it has one.
-    Started(Option<OwnedFd>),
-    /// It was begun ahead, and is no more.
-    Ended,
-}
-
 struct Pipes {
     /// stdin, stdout, stderr.
     ours: [Stream; 3],
@@ -151,9 +137,9 @@ impl Pipes {
 }
 
 /// A program in the sandbox may stop or starve whatever is being started beside it. That must not hold up the server.
-pub async fn start_in_time(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Heard> {
-    match tokio::time::timeout(START_PATIENCE, hear_start(live, channel, request)).await {
-        Ok(heard) => heard,
+pub async fn in_time<T>(live: &Live, starting: impl Future<Output = T>) -> Result<T> {
+    match tokio::time::timeout(START_PATIENCE, starting).await {
+        Ok(heard) => Ok(heard),
         Err(_) => {
             tracing::warn!(sandbox = %live.id(), "a command was not started in time; ending the sandbox");
             live.kill();
@@ -162,18 +148,19 @@ pub async fn start_in_time(live: &Live, channel: &Channel, request: &ExecRequest
     }
 }
 
-async fn hear_start(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Heard> {
+/// That a command has started, with the terminal's controlling side when it has one.
+async fn hear_start(live: &Live, channel: &Channel, request: &ExecRequest) -> Result<Option<OwnedFd>> {
     match channel.receive::<FromExec>().await {
-        Ok(Some((FromExec::Started, descriptors))) => Ok(Heard::Started(descriptors.into_iter().next())),
+        Ok(Some((FromExec::Started, descriptors))) => Ok(descriptors.into_iter().next()),
         Ok(Some((FromExec::NotStarted { stage, errno }, _))) => {
             Err(not_started(stage, errno, live.work_directory(request), request))
         }
-        Ok(Some((FromExec::Ended(_), _))) => Ok(Heard::Ended),
+        Ok(Some((FromExec::Ended(_), _))) => Err(Error::internal("the command ended before it started")),
         // No terminal can come any more.
         Ok(None) | Err(_) if request.terminal.is_some() => Err(not_found(live.id())),
         // Whoever saw to it is gone before it could say so: a command of root in a builder may have killed it, and with it the
         // whole sandbox. How it ended is told to whoever waits.
-        Ok(None) | Err(_) => Ok(Heard::Started(None)),
+        Ok(None) | Err(_) => Ok(None),
     }
 }
 
