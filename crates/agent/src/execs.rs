@@ -25,6 +25,22 @@ pub fn message(request: &ExecRequest, environment: Environment, directory: &Gues
         let _ = term.insert("TERM", "xterm-256color");
         environment = environment.overlaid_by(&term);
     }
+    let prelude = request.prelude.as_ref().and_then(|prelude| {
+        let directory = prelude.directory.to_string_lossy();
+        let value = match environment.get(prelude.variable) {
+            Some(rest) => format!("{directory}:{rest}"),
+            None => directory.into_owned(),
+        };
+        let mut longer = environment.clone();
+        // Where there is no room for it the program has to do without.
+        longer.insert(prelude.variable, value).ok()?;
+        environment = longer;
+        Some((
+            prelude.directory.as_bytes().to_vec(),
+            prelude.file.as_bytes().to_vec(),
+            prelude.contents.clone().into_bytes(),
+        ))
+    });
     Exec {
         argv: request.argv().to_vec(),
         environment: environment.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
@@ -37,6 +53,7 @@ pub fn message(request: &ExecRequest, environment: Environment, directory: &Gues
         account: request.account.map(|account| (account.user, account.group)),
         ahead: false,
         script: request.script.as_ref().map(|script| (script.path().as_bytes().to_vec(), script.contents().to_vec())),
+        prelude,
     }
 }
 

@@ -5,7 +5,7 @@
 //! not in it: owner, id, environment and lifetime belong to the server's side. Whatever is in it is the key. A spare is
 //! ephemeral, so it ends with us however we end.
 
-use sandbox::engine::spares::Spares;
+use sandbox::engine::spares::{self, Spares};
 use sandbox::{GuestPath, Limits, Persistence, SandboxSpec};
 
 use crate::attach::Attached;
@@ -26,6 +26,8 @@ pub struct Kind {
     /// Which one is the server's side too.
     has_network: bool,
 }
+
+impl spares::Kind for Kind {}
 
 impl Kind {
     /// `None` for a sandbox that cannot be somebody else's spare: its name is its host name, a persistent one says in its

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::execs::{message, not_started};
-use sandbox::{Environment, ExecRequest, Expected, GuestPath, Process, Result, Script};
+use sandbox::{Environment, ExecRequest, Expected, GuestPath, Prelude, Process, Result, Script};
 
 use crate::channel::Channel;
 use crate::live::Live;
@@ -24,6 +24,7 @@ pub struct Ahead {
     argv: Vec<String>,
     script: GuestPath,
     environment: Environment,
+    prelude: Option<Prelude>,
 }
 
 impl Ahead {
@@ -31,13 +32,20 @@ impl Ahead {
     pub fn new(expected: &Expected, directory: &GuestPath, environment: Environment) -> Result<Self> {
         let script = directory.join(expected.script.as_bytes())?;
         let argv = expected.argv.iter().cloned().chain([script.to_string_lossy().into_owned()]).collect();
-        Ok(Self { argv, script, environment: environment.overlaid_by(&expected.environment) })
+        let environment = environment.overlaid_by(&expected.environment);
+        Ok(Self { argv, script, environment, prelude: expected.prelude.clone() })
+    }
+
+    /// Whether it has more in memory than its own start.
+    pub fn has_modules(&self) -> bool {
+        self.prelude.as_ref().is_some_and(|prelude| prelude.is_heavy)
     }
 
     /// Begin it in a sandbox that is nobody's.
     pub async fn begin(&self, live: &Live) -> Result<Waiting> {
         let mut request = ExecRequest::new(self.argv.clone(), Duration::ZERO)?;
         request.script = Script::new(&self.script, b"");
+        request.prelude.clone_from(&self.prelude);
         let directory = live.description.work_directory.clone();
         let exec = Exec { ahead: true, ..message(&request, self.environment.clone(), &directory) };
         let begun = process::begin(live, &request, exec.clone()).await?;
@@ -168,8 +176,9 @@ mod tests {
             wire::send(theirs.as_fd(), &ended(), &[]).unwrap();
             drop(theirs);
         };
-        let (answer, ()) = tokio::join!(answer(&ours, &go()), dying);
-        assert!(matches!(answer, Some(FromExec::Ended(_))));
+        let order = go();
+        let (heard, ()) = tokio::join!(answer(&ours, &order), dying);
+        assert!(matches!(heard, Some(FromExec::Ended(_))));
 
         // Gone without a word.
         let (ours, theirs) = Channel::pair().unwrap();

@@ -4,7 +4,7 @@
 //! in the plan: owner, id, environment and lifetime belong to the server's side, and a network is given to a sandbox that
 //! stands. Whatever is in it is the key, and so is what was begun in them.
 
-use sandbox::engine::spares::Spares;
+use sandbox::engine::spares::{self, Spares};
 use sandbox::{Limits, Persistence, Role, SandboxSpec};
 
 use crate::ahead::Ahead;
@@ -25,6 +25,12 @@ pub struct Kind {
     role: Role,
     /// What is begun in it.
     ahead: Option<Ahead>,
+}
+
+impl spares::Kind for Kind {
+    fn is_heavy(&self) -> bool {
+        self.ahead.as_ref().is_some_and(Ahead::has_modules)
+    }
 }
 
 impl Kind {

@@ -23,6 +23,8 @@ pub struct ExecRequest {
     pub output: OutputTarget,
     /// Written as the sandbox's user, just before the program starts: no round trip of its own.
     pub script: Option<Script>,
+    /// Written likewise. The program is started all the same where it cannot be.
+    pub prelude: Option<Prelude>,
     /// Somebody else than who programs of the sandbox usually are. Only for a [`Role::Builder`]; refused elsewhere. What
     /// such a command leaves running ends with it.
     ///
@@ -65,6 +67,7 @@ impl ExecRequest {
             on_disconnect: OnDisconnect::Kill,
             output: OutputTarget::Streams,
             script: None,
+            prelude: None,
             account: None,
         })
     }
@@ -108,6 +111,19 @@ impl Script {
     pub fn contents(&self) -> &[u8] {
         &self.contents
     }
+}
+
+/// A file that an interpreter reads before its script, because its directory is the first on a search path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Prelude {
+    /// Made for it, and for nobody else than the sandbox's user.
+    pub directory: GuestPath,
+    pub file: &'static str,
+    pub contents: String,
+    /// The variable with that search path. What it has already comes after the directory.
+    pub variable: &'static str,
+    /// An interpreter that waits for its script after that has much in memory.
+    pub is_heavy: bool,
 }
 
 /// Where the output of an exec goes.

@@ -44,8 +44,8 @@ pub use engine::{
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventBus, EventKind, StopReason, TreeWork};
 pub use exec::{
-    Account, ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Script, Signal,
-    TerminalSize,
+    Account, ExecLog, ExecOutcome, ExecRequest, ExecStatus, ExecUsage, OnDisconnect, OutputTarget, Prelude, Script,
+    Signal, TerminalSize,
 };
 pub use file::{ByteRange, DirectoryEntry, FileKind, FileStat, ListOptions, Listing, Overwrite, WriteOptions};
 pub use history::{Deed, History, HistoryEntry, KnownEnvironment};

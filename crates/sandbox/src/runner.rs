@@ -13,9 +13,13 @@ use crate::nearest;
 use crate::path::GuestPath;
 use crate::spec::Environment;
 
+mod head;
 mod labelled;
 mod live;
 mod plan;
+mod prelude;
+
+use prelude::Interpreter;
 
 pub use labelled::{ImageRunner, ImageRunners};
 pub use plan::is_code_of_a_run;
@@ -35,6 +39,8 @@ pub struct RunCode {
     pub terminal: Option<TerminalSize>,
     /// Run in the interpreter of this name that stays in the sandbox, instead of in one of its own.
     pub context: Option<ContextName>,
+    /// Bring back what it displays, where the language can. In a context that is always so.
+    pub displays: bool,
     /// For the build step and the program together.
     pub timeout: Duration,
 }
@@ -49,6 +55,7 @@ impl RunCode {
             work_directory: None,
             terminal: None,
             context: None,
+            displays: false,
             timeout,
         }
     }
@@ -73,6 +80,7 @@ pub struct Runner {
     run: Vec<Vec<String>>,
     check: BTreeMap<String, Vec<String>>,
     warm: Option<Warm>,
+    prelude: Option<Interpreter>,
 }
 
 /// Of a language whose first command can be begun before the code is known. See [`Expected`].
@@ -84,6 +92,12 @@ struct Warm {
     /// Words in the first two lines of code that has to be read from a file.
     #[serde(default)]
     not_with: Vec<String>,
+    /// What takes long to import, and is imported ahead when code imports it first thing.
+    #[serde(default)]
+    modules: Vec<String>,
+    /// What code may import before that.
+    #[serde(default)]
+    after: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -210,6 +224,7 @@ struct Written {
     #[serde(default)]
     check: BTreeMap<String, Vec<String>>,
     warm: Option<Warm>,
+    prelude: Option<Interpreter>,
     #[serde(default)]
     probe: Vec<Vec<String>>,
     #[serde(default)]
@@ -271,6 +286,7 @@ impl Written {
             run: self.run,
             check: self.check,
             warm: self.warm,
+            prelude: self.prelude,
         })
     }
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::exec::Prelude;
 use crate::id::{Owner, SandboxName};
 use crate::image::Image;
 use crate::network::{HostRule, Network};
@@ -80,6 +81,8 @@ pub struct Expected {
     pub script: String,
     /// What the request will add to the sandbox's own. No word of an owner may be in it.
     pub environment: Environment,
+    /// What the request will have. Of its script it may say no more than which of a list of ours it begins with.
+    pub prelude: Option<Prelude>,
 }
 
 /// Whom programs are in a sandbox.

@@ -26,6 +26,9 @@ const VERSION: &str = "2025-11-25";
 /// what this compares is the same.
 const PAUSE: Duration = Duration::from_millis(150);
 
+/// The same with modules imported.
+const IMPORT_PAUSE: Duration = Duration::from_millis(800);
+
 fn python(code: &str) -> Value {
     json!({ "language": "python", "code": code })
 }
@@ -188,6 +191,31 @@ fn programs() -> Vec<(&'static str, Value)> {
         ("an artifact", python("open('made.txt', 'w').write('x')")),
         ("its time", with(python("import time\nprint('before', flush=True)\ntime.sleep(60)"), "timeout_s", json!(1.5))),
         ("memory", python("x = bytearray(2 << 30)\nx[::4096] = b'x' * len(x[::4096])")),
+        (
+            "a module that takes long",
+            python("import numpy, sys\nprint(numpy.arange(3).sum(), sorted(sys.modules), sys.path)"),
+        ),
+        (
+            "modules, and what is left of their import",
+            python(
+                "import os, sys\nimport numpy as np, pandas as pd\n\
+                 print(os.environ.get('PYTHONPATH'), sorted(os.listdir('/proc/self/fd')), os.listdir('/tmp'), os.listdir())\n\
+                 print(np.__spec__.origin, pd.__file__, sys.argv, sorted(sys.path_importer_cache.keys() - sys.path), sys._getframe().f_back)\n\
+                 print(pd.DataFrame({'a': [1, 2]}).sum(), __file__, sorted(globals()))",
+            ),
+        ),
+        ("a module that is not there", python("import polars_of_nobody, numpy")),
+        ("a module that is known and not there", python("import sys, duckdb\nprint(1)")),
+        ("a traceback in a module", python("import numpy as np\nnp.zeros(3).reshape(2, 2)")),
+        ("a name that a module lacks", python("from numpy import nothing_of_the_kind")),
+        (
+            "a module beside modules that are known",
+            with(
+                python("import numpy\nprint(numpy.mine)"),
+                "files",
+                json!([{ "path": "numpy.py", "content": "mine = 1" }]),
+            ),
+        ),
         ("a line of script", javascript("console.log(1)")),
         ("a script that throws", javascript("function f() { throw new Error('x') }\nf()")),
         (
@@ -226,6 +254,11 @@ fn programs_cannot_tell_whether_their_interpreter_was_started_ahead() {
     }
     let mut different = Vec::new();
     for (name, arguments) in programs() {
+        if name.contains("module") {
+            // Those of its kind are made after the first.
+            run(&mut warm, arguments.clone());
+            std::thread::sleep(IMPORT_PAUSE);
+        }
         std::thread::sleep(PAUSE);
         let (ahead, asked) = (seen(run(&mut warm, arguments.clone())), seen(run(&mut cold, arguments)));
         if ahead != asked {
@@ -233,6 +266,61 @@ fn programs_cannot_tell_whether_their_interpreter_was_started_ahead() {
         }
     }
     assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// Whether a module is in the sandbox.
+fn has(client: &mut Client, module: &str) -> bool {
+    let found = run(client, python(&format!("import {module}")))["exit_code"] == 0;
+    if !found {
+        eprintln!("SKIPPED: the image has no {module}");
+    }
+    found
+}
+
+#[test]
+fn modules_are_imported_ahead_where_code_imports_them_first() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::hello(&world, &[], VERSION);
+    if !has(&mut client, "numpy") {
+        return;
+    }
+    // What the import costs is not on the clock of a run whose interpreter has done it.
+    let cpu =
+        |client: &mut Client, code: &str| run(client, python(code))["usage"]["cpu_ms"].as_u64().unwrap_or(u64::MAX);
+    let cold = cpu(&mut client, "import os\nos.getpid()\nimport numpy");
+    let mut seen = Vec::new();
+    let was_ahead = (0..20).any(|_| {
+        seen.push(cpu(&mut client, "import numpy\nprint(1)"));
+        std::thread::sleep(Duration::from_secs(2));
+        seen.last().is_some_and(|cpu| *cpu < cold / 2)
+    });
+    assert!(was_ahead, "{seen:?} beside {cold}");
+}
+
+#[test]
+fn interpreters_that_imported_ahead_have_nothing_in_common() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::hello(&world, &[], VERSION);
+    if !has(&mut client, "numpy") {
+        return;
+    }
+    let code = "import numpy, random, uuid, ssl, tempfile\n\
+                print(hash('word'), id(numpy), random.random(), numpy.random.rand(), numpy.random.default_rng().random(), uuid.uuid4(),\n\
+                      ssl.RAND_bytes(8).hex(), tempfile.mktemp(), sep='\\n')";
+    const RUNS: usize = 4;
+    let mut seen: Vec<BTreeSet<String>> = vec![BTreeSet::new(); 8];
+    for _ in 0..RUNS {
+        let result = run(&mut client, python(code));
+        let text = result["stdout"].as_str().unwrap_or_default().to_owned();
+        assert_eq!(text.lines().count(), seen.len(), "{result}");
+        for (values, line) in seen.iter_mut().zip(text.lines()) {
+            values.insert(line.to_owned());
+        }
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    assert!(seen.iter().all(|values| values.len() == RUNS), "{seen:?}");
 }
 
 /// How long ago the interpreter of a run was started, in hundredths of a second, as the run sees it.

@@ -185,6 +185,10 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         if let (Some((path, contents)), false) = (&request.script, request.ahead) {
             write_script(path, contents).map_err(failed(ExecStage::Script))?;
         }
+        if let Some((directory, name, contents)) = &request.prelude {
+            let _ = rustix::fs::mkdir(directory.as_slice(), Mode::RWXU);
+            let _ = write_script(&[directory.as_slice(), name].join(&b'/'), contents);
+        }
         syscall::reset_signals();
         if weaken::is_asked(weaken::LEAK_DESCRIPTOR) {
             let root = rustix::fs::open("/", OFlags::RDONLY, Mode::empty());

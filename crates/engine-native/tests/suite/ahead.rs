@@ -34,7 +34,7 @@ fn request(argv: &[&str]) -> ExecRequest {
 
 async fn create(engine: &NativeEngine, argv: &[&str]) -> SandboxId {
     let argv = argv.iter().map(|&word| word.to_owned()).collect();
-    let expected = Expected { argv, script: "script".to_owned(), environment: Default::default() };
+    let expected = Expected { argv, script: "script".to_owned(), environment: Default::default(), prelude: None };
     let spec = SandboxSpec { expected: Some(expected), ..SandboxSpec::new(Owner::local()) };
     let id = SandboxId::random().expect("random numbers");
     engine.create(&id, &spec).await.expect("a sandbox");

@@ -16,8 +16,18 @@ use crate::id::Owner;
 
 /// Kinds that are kept at once; the one that was asked for longest ago goes first.
 const MOST_KINDS: usize = 4;
+/// The same for those that are heavy.
+const MOST_HEAVY_KINDS: usize = 2;
 /// Who asked lately is remembered for so many times.
 const REMEMBERED: usize = 256;
+
+/// What tells two spares apart.
+pub trait Kind: Clone + PartialEq {
+    /// Whether one takes much memory while it waits.
+    fn is_heavy(&self) -> bool {
+        false
+    }
+}
 
 #[derive(Debug)]
 struct Shelf<K, S> {
@@ -64,7 +74,7 @@ impl Askers {
     }
 }
 
-impl<K: Clone + PartialEq, S> Spares<K, S> {
+impl<K: Kind, S> Spares<K, S> {
     /// At most `size` of each kind.
     #[must_use]
     pub fn new(size: usize) -> Self {
@@ -98,7 +108,8 @@ impl<K: Clone + PartialEq, S> Spares<K, S> {
             if leaves_one && shelf.ready.len() <= 1 {
                 return None;
             }
-            shelf.ready.pop()
+            // What waits longest is most likely to have come to where it waits.
+            (!shelf.ready.is_empty()).then(|| shelf.ready.remove(0))
         })
     }
 
@@ -119,7 +130,13 @@ impl<K: Clone + PartialEq, S> Spares<K, S> {
         let wanted = !shelf.filling && shelf.ready.len() < self.size;
         shelf.filling |= wanted;
         shelves.push_back(shelf);
-        let oldest = if shelves.len() > MOST_KINDS { shelves.pop_front() } else { None };
+        let heavy = shelves.iter().filter(|shelf| shelf.kind.is_heavy()).count();
+        let oldest = if heavy > MOST_HEAVY_KINDS {
+            shelves.iter().position(|shelf| shelf.kind.is_heavy())
+        } else {
+            (shelves.len() > MOST_KINDS).then_some(0)
+        };
+        let oldest = oldest.and_then(|index| shelves.remove(index));
         (wanted, oldest.map(|shelf| shelf.ready).unwrap_or_default())
     }
 
@@ -149,6 +166,12 @@ impl<K: Clone + PartialEq, S> Spares<K, S> {
 mod tests {
     use super::*;
 
+    impl Kind for char {
+        fn is_heavy(&self) -> bool {
+            self.is_uppercase()
+        }
+    }
+
     const LIVES: fn(&u32) -> bool = |_| false;
 
     fn owner(name: &str) -> Owner {
@@ -172,21 +195,21 @@ mod tests {
         };
         for _ in 0..REMEMBERED {
             fill();
-            assert_eq!(spares.take(&'a', &greedy, LIVES), Some(2), "somebody who is alone has them all");
-            assert_eq!(spares.take(&'a', &greedy, LIVES), Some(1));
+            assert_eq!(spares.take(&'a', &greedy, LIVES), Some(1), "somebody who is alone has them all");
+            assert_eq!(spares.take(&'a', &greedy, LIVES), Some(2));
         }
         assert_eq!(spares.take(&'a', &modest, LIVES), None);
         fill();
-        assert_eq!(spares.take(&'a', &greedy, LIVES), Some(2));
+        assert_eq!(spares.take(&'a', &greedy, LIVES), Some(1));
         for _ in 0..9 {
             assert_eq!(spares.take(&'a', &greedy, LIVES), None, "somebody else was here");
         }
-        assert_eq!(spares.take(&'a', &modest, LIVES), Some(1));
+        assert_eq!(spares.take(&'a', &modest, LIVES), Some(2));
         for _ in 0..REMEMBERED {
             spares.take(&'a', &greedy, LIVES);
         }
         fill();
-        assert_eq!([(); 2].map(|()| spares.take(&'a', &greedy, LIVES)), [Some(2), Some(1)], "and is forgotten");
+        assert_eq!([(); 2].map(|()| spares.take(&'a', &greedy, LIVES)), [Some(1), Some(2)], "and is forgotten");
     }
 
     #[test]
@@ -208,7 +231,7 @@ mod tests {
         assert_eq!(spares.put(&'a', 1), Ok(true));
         assert_eq!(spares.put(&'a', 2), Ok(false));
         assert_eq!(spares.wants(&'a'), (false, vec![]), "the shelf is full");
-        assert_eq!(take(&spares, 'a', LIVES), Some(2));
+        assert_eq!(take(&spares, 'a', LIVES), Some(1));
         assert_eq!(spares.wants(&'a'), (true, vec![]));
         spares.give_up(&'a');
         assert_eq!(spares.wants(&'a'), (true, vec![]), "whoever gave up lets another try");
@@ -237,6 +260,18 @@ mod tests {
         assert_eq!(spares.wants(&'e'), (true, vec![u32::from('b')]));
         assert_eq!(spares.put(&'b', 7), Err(7), "nobody keeps it any more");
         assert_eq!(take(&spares, 'a', LIVES), Some(u32::from('a')));
+    }
+
+    #[test]
+    fn few_kinds_are_heavy() {
+        let spares = Spares::new(1);
+        for kind in ['A', 'b', 'C'] {
+            spares.wants(&kind);
+            assert_eq!(spares.put(&kind, u32::from(kind)), Ok(false));
+        }
+        assert_eq!(spares.wants(&'D'), (true, vec![u32::from('A')]), "the oldest that is heavy goes");
+        assert_eq!(take(&spares, 'b', LIVES), Some(u32::from('b')));
+        assert_eq!(take(&spares, 'C', LIVES), Some(u32::from('C')));
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Runners {
                     run: Vec::new(),
                     check: Default::default(),
                     warm: None,
+                    prelude: None,
                 });
             }
         }

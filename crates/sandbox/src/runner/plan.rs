@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Place, RunCode, Runner};
+use super::{Place, RunCode, Runner, head};
 use crate::error::{Error, Result};
-use crate::exec::{ExecRequest, Script, TerminalSize};
+use crate::exec::{ExecRequest, Prelude, Script, TerminalSize};
 use crate::id::SandboxId;
 use crate::image::Image;
 use crate::path::GuestPath;
@@ -29,6 +29,8 @@ pub struct Plan {
     pub leftover: GuestPath,
     /// Whether the file's directory is the plan's own and must be made.
     pub makes_directory: bool,
+    /// Where the run leaves what it displays, if that is asked for and can be.
+    pub displays: Option<GuestPath>,
 }
 
 /// One command, in several ways; the first whose program exists is taken.
@@ -39,6 +41,7 @@ pub struct Step {
     environment: Environment,
     work_directory: Option<GuestPath>,
     terminal: Option<TerminalSize>,
+    prelude: Option<Prelude>,
     title: String,
     remedy: Option<String>,
 }
@@ -61,6 +64,8 @@ pub enum Runs {
 }
 
 const ONLY_TOKEN: &str = "only";
+/// Modules that are imported ahead, for one kind of run.
+const MOST_MODULES: usize = 8;
 
 impl Runner {
     /// `directory` is the sandbox's own work directory.
@@ -77,7 +82,17 @@ impl Runner {
     /// What the only run of a sandbox will start, when that can be begun before the code is known, and no word of its
     /// caller is in it.
     pub fn expected(&self, run: &RunCode) -> Option<Expected> {
-        let RunCode { language: _, code, arguments, environment, work_directory, terminal, timeout: _, context } = run;
+        let RunCode {
+            language: _,
+            code,
+            arguments,
+            environment,
+            work_directory,
+            terminal,
+            timeout: _,
+            context,
+            displays: _,
+        } = run;
         let as_usual = context.is_none()
             && arguments.is_empty()
             && *environment == Environment::default()
@@ -92,7 +107,22 @@ impl Runner {
         }
         let (_, argv) = self.run.first()?.split_last()?;
         let script = self.file_name(ONLY_TOKEN);
-        Some(Expected { argv: argv.to_vec(), script, environment: self.environment.clone() })
+        let prelude = self.prelude(run, ONLY_TOKEN).ok()?;
+        Some(Expected { argv: argv.to_vec(), script, environment: self.environment.clone(), prelude })
+    }
+
+    /// A directory that nobody else uses, for the run of this token.
+    fn scratch(token: &str) -> Result<GuestPath> {
+        format!("/tmp/{CODE_PREFIX}{token}").parse()
+    }
+
+    fn prelude(&self, run: &RunCode, token: &str) -> Result<Option<Prelude>> {
+        let Some(interpreter) = self.prelude.filter(|_| run.terminal.is_none()) else { return Ok(None) };
+        let modules = match &self.warm {
+            Some(warm) if token == ONLY_TOKEN => head::modules(&run.code, &warm.modules, &warm.after, MOST_MODULES),
+            Some(_) | None => Vec::new(),
+        };
+        Ok(interpreter.prelude(&Self::scratch(token)?, &modules, run.displays))
     }
 
     fn file_name(&self, token: &str) -> String {
@@ -107,7 +137,7 @@ impl Runner {
                 (directory.clone(), file.clone(), file)
             }
             Place::Scratch => {
-                let home: GuestPath = format!("/tmp/{CODE_PREFIX}{token}").parse()?;
+                let home = Self::scratch(token)?;
                 (home.clone(), home.join(self.file.as_bytes())?, home)
             }
         };
@@ -121,19 +151,23 @@ impl Runner {
             };
             ways.iter().map(|way| way.iter().map(fill_in).chain(arguments.iter().cloned()).collect()).collect()
         };
-        let step = |ways, terminal| Step {
+        let prelude = self.prelude(run, token)?;
+        let displays = prelude.as_ref().filter(|_| run.displays).map(|prelude| prelude.directory.clone());
+        let step = |ways, terminal, prelude| Step {
             ways,
             check: self.check.clone(),
             environment: self.environment.clone().overlaid_by(&run.environment),
             work_directory: run.work_directory.clone(),
             terminal,
+            prelude,
             title: self.title.clone(),
             remedy: self.remedy(),
         };
         Ok(Plan {
             code: run.code.clone(),
-            build: (!self.build.is_empty()).then(|| step(fill(&self.build, &[]), None)),
-            run: step(fill(&self.run, &run.arguments), run.terminal),
+            build: (!self.build.is_empty()).then(|| step(fill(&self.build, &[]), None, None)),
+            run: step(fill(&self.run, &run.arguments), run.terminal, prelude),
+            displays,
             makes_directory: self.place == Place::Scratch,
             file,
             leftover,
@@ -148,6 +182,7 @@ impl Step {
             request.environment = self.environment.clone();
             request.work_directory = self.work_directory.clone();
             request.terminal = self.terminal;
+            request.prelude.clone_from(&self.prelude);
             let check = self.check.get(&way[0]).map(|argv| ExecRequest::new(argv.clone(), timeout)).transpose()?;
             Ok(Attempt { request, check })
         };
@@ -218,9 +253,14 @@ mod tests {
     #[test]
     fn the_only_run_of_a_sandbox_starts_what_was_expected() {
         let runners = Runners::built_in();
-        for (language, code) in [("python", "print(1)"), ("javascript", "console.log(1)")] {
+        for (language, code, displays) in [
+            ("python", "print(1)", false),
+            ("python", "print(1)", true),
+            ("python", "import numpy", true),
+            ("javascript", "console.log(1)", true),
+        ] {
             let runner = runners.find(language).unwrap();
-            let run = RunCode::new(language, code, Duration::from_secs(1));
+            let run = RunCode { displays, ..RunCode::new(language, code, Duration::from_secs(1)) };
             let expected = runner.expected(&run).unwrap();
             let plan = runner.plan(&run, &GuestPath::workspace(), Runs::One).unwrap();
             let request = &plan.run.attempts(Duration::from_secs(1)).unwrap()[0].request;
@@ -229,6 +269,7 @@ mod tests {
             let argv: Vec<String> = expected.argv.iter().cloned().chain([script]).collect();
             assert_eq!(request.argv(), argv);
             assert_eq!(request.environment, expected.environment);
+            assert_eq!(request.prelude, expected.prelude);
         }
     }
 
@@ -255,6 +296,21 @@ mod tests {
         }
         let bash = runners.find("bash").unwrap();
         assert!(bash.expected(&RunCode::new("bash", "", Duration::from_secs(1))).is_none());
+    }
+
+    #[test]
+    fn only_names_of_the_list_are_expected_of_code() {
+        let runners = Runners::built_in();
+        let expected = |code: &str| {
+            let run = RunCode::new("python", code, Duration::from_secs(1));
+            runners.find("python").unwrap().expected(&run).unwrap()
+        };
+        let same = expected("import numpy as np, pandas as pd\nprint(np.pi)");
+        assert_eq!(same, expected("import os\nfrom numpy import mine\nimport pandas.of_mine\nsecret = 1"));
+        assert_ne!(same, expected("import pandas, numpy"));
+        assert_eq!(expected("print(1)").prelude, None);
+        assert_eq!(expected("import json").prelude, None);
+        assert!(same.prelude.unwrap().contents.contains("\"numpy pandas\""));
     }
 
     #[test]

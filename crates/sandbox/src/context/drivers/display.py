@@ -11,6 +11,7 @@ import builtins
 import os
 import sys
 
+HOME = os.getcwd()
 MOST_ITEMS = 32
 MOST_TEXT = 32 * 1024
 MOST_TEXT_OF_ALL = 160 * 1024
@@ -71,9 +72,33 @@ def cut(body, most):
     return f"{kept}\n[… {len(body) - most} bytes left out …]".encode()
 
 
+class RunSink(Sink):
+    """Of a single run, by the directory that was made for it."""
+
+    def __init__(self, directory, stdout):
+        super().__init__(directory, self.mark_stdout)
+        self.token = directory.rpartition("/")[2]
+        self.process = os.getpid()
+        self.stdout = stdout
+
+    def put(self, role, mime, body):
+        # Of those that the code has forked, none knows how many results there are.
+        if os.getpid() == self.process:
+            super().put(role, mime, body)
+
+    def mark_stdout(self, number):
+        # What the code has led elsewhere is its own. A result without a mark comes after those that have one.
+        try:
+            if os.fstat(1)[1:3] == self.stdout:
+                os.write(1, f"\x1e{self.token} item {number}\n".encode())
+        except OSError:
+            pass
+
+
 class Display:
     def __init__(self):
         self.sink = None
+        self.at_end = False
 
     def show(self, *values):
         """Show values as a notebook would: figures, images, tables, pages; anything else as its repr."""
@@ -98,7 +123,8 @@ class Display:
         if helpers is None:
             return
         for manager in list(helpers.Gcf.get_all_fig_managers()):
-            self.show_rich(manager.canvas.figure, "display")
+            if not is_saved(manager.canvas.figure):
+                self.show_rich(manager.canvas.figure, "display")
         helpers.Gcf.destroy_all()
 
     def finish(self):
@@ -116,8 +142,14 @@ def install(sink):
         for name, patch in PATCHES.items():
             if name in sys.modules:
                 patch(sys.modules[name])
-        if not any(isinstance(finder, WhenImported) for finder in sys.meta_path):
-            sys.meta_path.insert(0, WhenImported())
+        if WHEN_IMPORTED not in sys.meta_path:
+            sys.meta_path.insert(0, WHEN_IMPORTED)
+
+
+def install_for_run(directory, stdout):
+    """The same for an interpreter that ends with its run. `stdout`: what that is, by its inode and device."""
+    DISPLAY.at_end = True
+    install(RunSink(directory, stdout))
 
 
 def finish():
@@ -125,7 +157,23 @@ def finish():
     DISPLAY.finish()
 
 
+def finish_run():
+    if os.getpid() != DISPLAY.sink.process:
+        return
+    try:
+        finish()
+    except Exception as error:
+        # The code has not asked for it, and so cannot have failed.
+        print(f"[a figure could not be shown: {type(error).__name__}: {error}]", file=sys.stderr)
+
+
 def patch_pyplot(pyplot):
+    if DISPLAY.at_end:
+        import atexit
+
+        # After pyplot's own, which closes all figures, and so done before it.
+        atexit.register(finish_run)
+
     # A plain function: its owner gives it a signature.
     def show(*_arguments, **_options):
         DISPLAY.show_figures()
@@ -137,7 +185,47 @@ def patch_plotly(basedatatypes):
     basedatatypes.BaseFigure.show = lambda figure, *_arguments, **_options: DISPLAY.show(figure)
 
 
-PATCHES = {"matplotlib.pyplot": patch_pyplot, "plotly.basedatatypes": patch_plotly}
+def patch_image(image):
+    image.Image.show = lambda picture, *_arguments, **_options: DISPLAY.show(picture)
+
+
+def patch_figure(figure):
+    import functools
+
+    save = figure.Figure.savefig
+
+    @functools.wraps(save)
+    def savefig(self, *arguments, **options):
+        saved = save(self, *arguments, **options)
+        self.stale = False
+        name = arguments[0] if arguments else options.get("fname")
+        self.saved_as = name if isinstance(name, (str, os.PathLike)) else None
+        return saved
+
+    figure.Figure.savefig = savefig
+
+
+# What the files of a run are shown by as well.
+SHOWN_FILES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
+
+
+def is_saved(figure):
+    """Whether it comes as one of the files of the run, as it is now."""
+    name = getattr(figure, "saved_as", None)
+    if figure.stale or name is None:
+        return False
+    path = os.path.abspath(name)
+    path = path if os.path.splitext(path)[1] else path + ".png"
+    hidden = any(part.startswith(".") for part in path[len(HOME) :].split("/"))
+    return path.startswith(HOME + "/") and not hidden and path.lower().endswith(SHOWN_FILES) and os.path.exists(path)
+
+
+PATCHES = {
+    "matplotlib.figure": patch_figure,
+    "matplotlib.pyplot": patch_pyplot,
+    "plotly.basedatatypes": patch_plotly,
+    "PIL.Image": patch_image,
+}
 
 
 class WhenImported:
@@ -156,6 +244,9 @@ class WhenImported:
                     spec.loader = Patching(spec.loader, patch)
                 return spec
         return None
+
+
+WHEN_IMPORTED = WhenImported()
 
 
 class Patching:

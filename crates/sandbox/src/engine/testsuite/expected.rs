@@ -39,7 +39,7 @@ fn expecting(argv: &[&str]) -> SandboxSpec {
     let mut environment = Environment::default();
     environment.insert("EXPECTED", "yes").unwrap();
     let argv = argv.iter().map(|&word| word.to_owned()).collect();
-    SandboxSpec { expected: Some(Expected { argv, script: SCRIPT.to_owned(), environment }), ..spec() }
+    SandboxSpec { expected: Some(Expected { argv, script: SCRIPT.to_owned(), environment, prelude: None }), ..spec() }
 }
 
 fn script() -> GuestPath {
