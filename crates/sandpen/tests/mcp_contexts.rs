@@ -14,6 +14,8 @@ mod languages;
 mod life;
 #[path = "mcp_contexts/results.rs"]
 mod results;
+#[path = "mcp_contexts/single.rs"]
+mod single;
 
 macro_rules! needs_sandboxes {
     () => {

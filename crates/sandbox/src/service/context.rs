@@ -229,7 +229,7 @@ impl Core {
     }
 
     /// What a run has left of its results. What cannot be read is none: the run itself has ended.
-    async fn results(&self, id: &SandboxId, directory: &GuestPath, places: &[(u32, u64)]) -> Results {
+    pub(super) async fn results(&self, id: &SandboxId, directory: &GuestPath, places: &[(u32, u64)]) -> Results {
         let read = async {
             let range = ByteRange { offset: 0, length: Some(MOST_BYTES) };
             let file = self.engine.files(id).read(&directory.join(LIST)?, range).await?;

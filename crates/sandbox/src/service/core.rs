@@ -13,7 +13,7 @@ use super::clock::{Clock, Moment};
 use super::context::Contexts;
 use super::expiry::Expiry;
 use super::facts::Facts;
-use super::job::{Jobs, Kept};
+use super::job::{Displayed, Jobs, Kept};
 use super::languages::Language;
 use super::ledger::{Ledger, Reading, Record, RecordName, RecordState};
 use super::lifecycle::{Refusal, State};
@@ -45,6 +45,7 @@ pub(super) struct Core {
     pub kept: Kept,
     pub packages: Installations,
     pub contexts: Contexts,
+    pub displayed: Displayed,
     /// Connections to what programs listen on.
     pub tally: Tally,
     /// Wakes the reaper before its time.
@@ -73,6 +74,7 @@ impl Core {
             kept: Kept::new(settings.jobs),
             packages: Installations::new(&settings.state_dir, settings.packages.as_ref()),
             contexts: Contexts::new(settings.contexts),
+            displayed: Displayed::default(),
             tally: Tally::default(),
             poke: Arc::new(Notify::new()),
             wakes_at: AtomicU64::new(0),
@@ -211,6 +213,7 @@ impl Core {
     pub fn lose(&self, id: &SandboxId) {
         if let Some(owner) = self.registry.lost(id) {
             self.contexts.forget(id);
+            self.displayed.forget(id);
             self.emit(&owner, id, EventKind::Stopped { reason: StopReason::Lost });
         }
     }

@@ -14,6 +14,7 @@ use crate::network::Network;
 use crate::output::OutputCaps;
 
 mod attend;
+mod displayed;
 mod kept;
 mod look;
 mod stream;
@@ -23,6 +24,7 @@ mod work;
 
 pub use attend::Attendance;
 use attend::Attendants;
+pub(super) use displayed::Displayed;
 pub(super) use kept::Kept;
 pub use stream::JobFollower;
 use stream::Streams;

@@ -141,7 +141,7 @@ impl Core {
             && let Some(own) = self.image_runner(runner, image).await?
         {
             let execution = self.start_entry_point(&info, own, run, deadline, deed).await?;
-            return Ok((execution, Tidy { core: Arc::clone(self), id: id.clone(), leftover: None }));
+            return Ok((execution, Tidy { core: Arc::clone(self), id: id.clone(), leftover: None, displays: None }));
         }
         let plan = runner.plan(run, &info.work_directory, runs)?;
         let lies_there = info.work_directory.contains(&plan.file);
@@ -173,7 +173,8 @@ impl Core {
             let files = HeldFiles::new(self, owner, id).unrecorded();
             write_whole(&files, &plan.file, &plan.code, plan.makes_directory).await?;
         }
-        let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover: Some(plan.leftover.clone()) };
+        let (leftover, displays) = (Some(plan.leftover.clone()), plan.displays.clone());
+        let tidy = Tidy { core: Arc::clone(self), id: id.clone(), leftover, displays };
         if let Some(build) = &plan.build {
             let started_ns = now_ns();
             let building = self.start_first(info, build, None, deadline, Remembered::Not).await?;
@@ -290,31 +291,46 @@ pub(super) struct Tidy {
     core: Arc<Core>,
     id: SandboxId,
     leftover: Option<GuestPath>,
+    displays: Option<GuestPath>,
 }
 
 impl Tidy {
+    /// Where the run leaves what it displays.
+    pub fn displays(&self) -> Option<&GuestPath> {
+        self.displays.as_ref()
+    }
+
+    /// What the run has displayed is somebody's.
+    pub fn keep_displays(&mut self) {
+        self.displays = None;
+    }
+
     /// Returns when the code is gone.
     pub async fn clear(mut self) {
-        if let Some(leftover) = self.leftover.take() {
+        for leftover in self.leftover.take().into_iter().chain(self.displays.take()) {
             remove(&*self.core.engine.files(&self.id), &leftover).await;
         }
     }
 
     /// The sandbox is about to go anyway.
     pub fn leave(mut self) {
-        self.leftover = None;
+        (self.leftover, self.displays) = (None, None);
     }
 }
 
 impl Drop for Tidy {
     fn drop(&mut self) {
-        let Some(leftover) = self.leftover.take() else { return };
+        let leftovers: Vec<_> = self.leftover.take().into_iter().chain(self.displays.take()).collect();
         // A sandbox that is being stopped takes its files with it.
-        if !self.core.registry.is_live(&self.id) {
+        if leftovers.is_empty() || !self.core.registry.is_live(&self.id) {
             return;
         }
         let files = self.core.engine.files(&self.id);
-        self.core.runtime.spawn(async move { remove(&*files, &leftover).await });
+        self.core.runtime.spawn(async move {
+            for leftover in leftovers {
+                remove(&*files, &leftover).await;
+            }
+        });
     }
 }
 

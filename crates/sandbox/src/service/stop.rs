@@ -78,6 +78,7 @@ impl Core {
             Ok(()) => {
                 self.registry.destroyed(id);
                 self.contexts.forget(id);
+                self.displayed.forget(id);
                 if let Some(owner) = owner {
                     self.emit(&owner, id, EventKind::Stopped { reason });
                 }

@@ -6,7 +6,7 @@ use super::lab::{Lab, text};
 use super::needs_sandboxes;
 
 /// The kinds of an answer's blocks, with the beginning of each text.
-fn kinds(answer: &Value) -> Vec<String> {
+pub fn kinds(answer: &Value) -> Vec<String> {
     let shown = |block: &Value| match block["type"].as_str().unwrap() {
         "text" => block["text"].as_str().unwrap().lines().next().unwrap_or_default().to_owned(),
         "image" => block["mimeType"].as_str().unwrap().to_owned(),
@@ -16,7 +16,7 @@ fn kinds(answer: &Value) -> Vec<String> {
 }
 
 /// One white pixel.
-const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAGwNsOgAAAABJRU5ErkJggg==";
+pub const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR4nGP4DwABAQEAGwNsOgAAAABJRU5ErkJggg==";
 
 #[test]
 fn what_is_displayed_comes_in_order_with_the_text() {

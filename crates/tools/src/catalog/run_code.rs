@@ -174,6 +174,7 @@ pub async fn request(call: &Call, arguments: Arguments) -> Result<(JobRequest, V
         context: arguments.context.as_deref().map(str::parse).transpose()?,
         arguments: arguments.args,
         environment: variables,
+        displays: true,
         ..RunCode::new(
             arguments.language,
             arguments.code,

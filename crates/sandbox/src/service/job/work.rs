@@ -9,8 +9,10 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 
 use super::Shared;
+use super::displayed::Places;
 use super::look::look;
 use crate::artifact::{Artifact, Baseline, DOUBT};
+use crate::context::{Results, Shown};
 use crate::error::{Error, Result};
 use crate::exec::{ExecOutcome, ExecRequest, ExecStatus, ExecUsage};
 use crate::image::ImageProgram;
@@ -23,7 +25,7 @@ use crate::service::context::Sink;
 use crate::service::core::Core;
 use crate::service::execution::Execution;
 use crate::service::files::HeldFiles;
-use crate::service::run::write_whole;
+use crate::service::run::{Tidy, write_whole};
 
 /// Artifacts that a result names.
 const MOST_ARTIFACTS: usize = 100;
@@ -160,9 +162,19 @@ impl Core {
         if let Some((execution, to_tidy)) = started {
             tidy = to_tidy;
             let end_of_input = if has_terminal { END_OF_INPUT } else { b"" };
-            match drive(job, execution, [&stdin, end_of_input]).await? {
+            let mut places = tidy.as_ref().and_then(Tidy::displays).cloned().map(Places::new);
+            match drive(job, execution, [&stdin, end_of_input], places.as_mut()).await? {
                 Ok(outcome) => result.outcome = outcome,
                 Err(not_killed) => return Ok(Worked::Unproven(not_killed)),
+            }
+            if let (Some(places), Some(tidy)) = (places.filter(|places| !places.found.is_empty()), &mut tidy) {
+                result.results = Box::new(self.results(id, &places.directory, &places.found).await);
+                tidy.keep_displays();
+                if !job.fresh
+                    && let Some(oldest) = self.displayed.add(id, places.directory)
+                {
+                    let _ = self.engine.files(id).remove(&oldest).await;
+                }
             }
         }
         job.streams.close();
@@ -175,7 +187,7 @@ impl Core {
                 None => {}
             }
         };
-        let looking = self.artifacts(job, &directory, &baseline, result.outcome.status);
+        let looking = self.artifacts(job, &directory, &baseline, result.outcome.status, &result.results);
         tokio::select! {
             biased;
             () = job.asked_to_stop() => {}
@@ -192,6 +204,7 @@ impl Core {
         directory: &GuestPath,
         baseline: &Baseline,
         status: ExecStatus,
+        results: &Results,
     ) -> (Vec<Artifact>, usize) {
         match status {
             // With its sandbox.
@@ -207,14 +220,24 @@ impl Core {
         let left_out = artifacts.len().saturating_sub(MOST_ARTIFACTS);
         artifacts.truncate(MOST_ARTIFACTS);
         if job.fresh {
-            self.kept.keep(&job.owner, &job.sandbox, &artifacts, &*files, self.clock.now()).await;
+            let displayed = results.displays.iter().filter_map(|display| match &display.shown {
+                Shown::File(file) => Some(file),
+                Shown::Text(_) | Shown::Markdown(_) => None,
+            });
+            let kept: Vec<_> = artifacts.iter().chain(displayed).cloned().collect();
+            self.kept.keep(&job.owner, &job.sandbox, &kept, &*files, self.clock.now()).await;
         }
         (artifacts, left_out)
     }
 }
 
 /// Feed a command and read it to its end. The inner error is of a kill that did not work.
-async fn drive(job: &Shared, mut execution: Execution, input: [&[u8]; 2]) -> Result<Result<ExecOutcome>> {
+async fn drive(
+    job: &Shared,
+    mut execution: Execution,
+    input: [&[u8]; 2],
+    mut places: Option<&mut Places>,
+) -> Result<Result<ExecOutcome>> {
     let control = execution.control.clone();
     let feeding = feed(execution.stdin.take(), input);
     let stopping = async {
@@ -224,14 +247,25 @@ async fn drive(job: &Shared, mut execution: Execution, input: [&[u8]; 2]) -> Res
             Err(error) => error,
         }
     };
-    let on_stdout = |bytes: &[u8]| job.streams.push(JobStream::Stdout, bytes);
+    let show = |bytes: &[u8]| job.streams.push(JobStream::Stdout, bytes);
+    let on_stdout = |bytes: &[u8]| match places.as_deref_mut() {
+        Some(places) => places.push(bytes, show),
+        None => show(bytes),
+    };
     let on_stderr = |bytes: &[u8]| job.streams.push(JobStream::Stderr, bytes);
-    let mut reading = pin!(execution.read(on_stdout, on_stderr));
-    tokio::select! {
-        outcome = &mut reading => outcome.map(Ok),
-        never = feeding => match never {},
-        error = stopping => Ok(Err(error)),
+    let ended = {
+        let mut reading = pin!(execution.read(on_stdout, on_stderr));
+        tokio::select! {
+            outcome = &mut reading => outcome.map(Ok),
+            never = feeding => match never {},
+            error = stopping => Ok(Err(error)),
+        }
+    };
+    let rest = places.map(Places::rest).unwrap_or_default();
+    if !rest.is_empty() {
+        show(&rest);
     }
+    ended
 }
 
 /// All of the input and then its end. A program that does not read it to the end is none of our business.
