@@ -140,7 +140,7 @@ async fn measure(
         for place in 0..count {
             let (row, times) = &mut rows[(place + round) % count];
             times.push(setting.once(*row).await?);
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(row.rest()).await;
         }
     }
     report.rows = rows.into_iter().map(|(row, times)| (row, Sample::new(times))).collect();
@@ -162,6 +162,7 @@ async fn measure(
 async fn warm_up(setting: &Setting, row: Row) -> Result<()> {
     for _ in 0..WARM_UPS {
         setting.once(row).await?;
+        tokio::time::sleep(row.rest()).await;
     }
     Ok(())
 }

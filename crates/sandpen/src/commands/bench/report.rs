@@ -46,6 +46,7 @@ struct RowObject {
     median_ms: f64,
     p10_ms: f64,
     p90_ms: f64,
+    p99_ms: f64,
     times_bare: Option<f64>,
     times_bubblewrap: Option<f64>,
 }
@@ -72,6 +73,7 @@ impl Report {
             ("MEDIAN ms", Align::Right),
             ("P10", Align::Right),
             ("P90", Align::Right),
+            ("P99", Align::Right),
             ("× BARE", Align::Right),
             ("× BWRAP", Align::Right),
             ("WHAT", Align::Left),
@@ -85,6 +87,7 @@ impl Report {
                 number(row.median_ms),
                 number(row.p10_ms),
                 number(row.p90_ms),
+                number(row.p99_ms),
                 ratio(row.times_bare),
                 ratio(row.times_bubblewrap),
                 Cell::styled(row.what, DIM),
@@ -103,16 +106,17 @@ impl Report {
     pub fn markdown(&self) -> String {
         let ratio = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| format!("{value:.2}"));
         let mut text = String::from(
-            "| Row | What | Median ms | p10 | p90 | × bare | × bubblewrap |\n| --- | --- | ---: | ---: | ---: | ---: | ---: |\n",
+            "| Row | What | Median ms | p10 | p90 | p99 | × bare | × bubblewrap |\n| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n",
         );
         for row in objects(&self.rows) {
             text += &format!(
-                "| `{}` | {} | {:.2} | {:.2} | {:.2} | {} | {} |\n",
+                "| `{}` | {} | {:.2} | {:.2} | {:.2} | {:.2} | {} | {} |\n",
                 row.name,
                 row.what,
                 row.median_ms,
                 row.p10_ms,
                 row.p90_ms,
+                row.p99_ms,
                 ratio(row.times_bare),
                 ratio(row.times_bubblewrap)
             );
@@ -227,6 +231,7 @@ fn objects(rows: &[(Row, Sample)]) -> Vec<RowObject> {
             let (bare, bubblewrap) = match row.work() {
                 Work::Python => (median(Row::BarePython), median(Row::BubblewrapPython)),
                 Work::Node => (median(Row::BareNode), None),
+                Work::Data => (median(Row::BareData), None),
                 Work::True => (median(Row::BareTrue), median(Row::BubblewrapTrue)),
                 Work::Alone => (None, None),
             };
@@ -236,6 +241,7 @@ fn objects(rows: &[(Row, Sample)]) -> Vec<RowObject> {
                 median_ms: sample.median,
                 p10_ms: sample.p10,
                 p90_ms: sample.p90,
+                p99_ms: sample.p99,
                 times_bare: bare.map(|bare| sample.median / bare),
                 times_bubblewrap: bubblewrap.map(|bubblewrap| sample.median / bubblewrap),
             }
@@ -252,7 +258,7 @@ mod tests {
     use super::*;
 
     fn report() -> Report {
-        let sample = |median| Sample { median, p10: median / 2.0, p90: median * 2.0 };
+        let sample = |median| Sample { median, p10: median / 2.0, p90: median * 2.0, p99: median * 3.0 };
         Report {
             rows: vec![
                 (Row::BarePython, sample(10.0)),
@@ -280,7 +286,7 @@ mod tests {
     #[test]
     fn markdown_has_a_line_per_row() {
         let text = report().markdown();
-        assert!(text.contains("| 12.50 | 6.25 | 25.00 | 1.25 | 0.62 |\n"), "{text}");
+        assert!(text.contains("| 12.50 | 6.25 | 25.00 | 37.50 | 1.25 | 0.62 |\n"), "{text}");
         assert!(text.contains("| create, run, destroy with 2 workers | 250 a second |\n"), "{text}");
         assert!(text.contains("`crun-python` was skipped: crun is not installed.\n"), "{text}");
     }

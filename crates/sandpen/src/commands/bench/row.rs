@@ -11,6 +11,7 @@ use sandbox::{
 };
 use serde_json::json;
 
+use super::PAUSE;
 use super::bundle::Bundle;
 use super::program::{ask, time};
 use crate::config::Config;
@@ -18,6 +19,7 @@ use crate::mcp::customer::Customer;
 use crate::wiring;
 
 const PRINT: &str = "print(1)";
+const DATA: &str = "import numpy, pandas; print(1)";
 const LOG: &str = "console.log(1)";
 const TRUE: &str = "/bin/true";
 /// As many as a server keeps.
@@ -28,6 +30,8 @@ const SPARES: usize = 2;
 pub enum Work {
     Python,
     Node,
+    /// Python with modules that take long to import.
+    Data,
     True,
     /// Nothing to compare it with.
     Alone,
@@ -67,6 +71,9 @@ rows! {
     BareNode, "bare-node", Node, "node -e 'console.log(1)', no sandbox";
     McpNode, "mcp-node", Node, "run_code in JavaScript over MCP stdio";
     McpColdNode, "mcp-cold-node", Node, "the same with --no-warm";
+    BareData, "bare-data", Data, "python3 -c 'import numpy, pandas; print(1)', no sandbox";
+    McpData, "mcp-data", Data, "run_code of the same over MCP stdio";
+    McpColdData, "mcp-cold-data", Data, "the same with --no-warm";
     RunPython, "run-python", Python, "sandpen run python, as a program";
     RunPackages, "run-packages", Python, "the same, with numpy and pandas installed before and not imported";
     BubblewrapPython, "bwrap-python", Python, "bubblewrap: namespaces and file tree, no limits, no filter";
@@ -79,6 +86,17 @@ rows! {
     BubblewrapTrue, "bwrap-true", True, "bubblewrap, /bin/true";
     Create, "create-destroy", Alone, "make an empty sandbox and remove it";
     CreateNetwork, "create-network", Alone, "the same, with a network";
+}
+
+impl Row {
+    /// How long to leave the machine alone after it.
+    pub fn rest(self) -> Duration {
+        match self {
+            // Another interpreter imports the same meanwhile, which must not be on the clock of any row.
+            Self::McpData => Duration::from_secs(2),
+            _ => PAUSE,
+        }
+    }
 }
 
 /// What the rows need, made once.
@@ -173,6 +191,9 @@ impl Setting {
             Row::BareNode => time(Command::new("node").args(["-e", LOG]), "1\n"),
             Row::McpPython => self.call(&self.customer, &[], "python", PRINT),
             Row::McpColdPython => self.call(&self.cold_customer, &["--no-warm"], "python", PRINT),
+            Row::BareData => time(Command::new(self.python()?).args(["-c", DATA]), "1\n"),
+            Row::McpData => self.call(&self.customer, &[], "python", DATA),
+            Row::McpColdData => self.call(&self.cold_customer, &["--no-warm"], "python", DATA),
             Row::McpNode => self.call(&self.customer, &[], "javascript", LOG),
             Row::McpColdNode => self.call(&self.cold_customer, &["--no-warm"], "javascript", LOG),
         }

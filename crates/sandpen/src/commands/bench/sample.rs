@@ -1,4 +1,4 @@
-//! Many measurements of one thing in three numbers.
+//! Many measurements of one thing in four numbers.
 
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ pub struct Sample {
     pub median: f64,
     pub p10: f64,
     pub p90: f64,
+    pub p99: f64,
 }
 
 impl Sample {
@@ -17,7 +18,7 @@ impl Sample {
             let index = ((times.len() as f64 * share).ceil() as usize).clamp(1, times.len()) - 1;
             times[index].as_secs_f64() * 1000.0
         };
-        Self { median: at(0.5), p10: at(0.1), p90: at(0.9) }
+        Self { median: at(0.5), p10: at(0.1), p90: at(0.9), p99: at(0.99) }
     }
 }
 
@@ -28,8 +29,8 @@ mod tests {
     #[test]
     fn percentiles_are_measurements() {
         let sample = Sample::new((1..=10).rev().map(Duration::from_millis).collect());
-        assert_eq!(sample, Sample { median: 5.0, p10: 1.0, p90: 9.0 });
+        assert_eq!(sample, Sample { median: 5.0, p10: 1.0, p90: 9.0, p99: 10.0 });
         let one = Sample::new(vec![Duration::from_millis(3)]);
-        assert_eq!(one, Sample { median: 3.0, p10: 3.0, p90: 3.0 });
+        assert_eq!(one, Sample { median: 3.0, p10: 3.0, p90: 3.0, p99: 3.0 });
     }
 }
