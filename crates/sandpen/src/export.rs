@@ -222,6 +222,10 @@ fn finish(base: &Base, history: &History, kept: Kept, unknown: &[GuestPath]) -> 
     if base.daemon.is_some() && history.entries.iter().any(is_command) {
         notes.push("commands are not done again; what they left is copied".to_owned());
     }
+    if base.daemon.is_some() && base.user.0 == 0 {
+        // Process 1 does not say more, and what it does not say is not compared either.
+        notes.push("what is copied is root's, whoever it belonged to, and has no set-id bits".to_owned());
+    }
     if history.dropped > 0 {
         notes.push(format!("{} older steps were not recorded any more; what they left is copied", history.dropped));
     }
