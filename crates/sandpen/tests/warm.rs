@@ -277,25 +277,33 @@ fn has(client: &mut Client, module: &str) -> bool {
     found
 }
 
+/// What was imported ahead is kept from the collector; nothing else tells.
+const IMPORTED_AHEAD: &str = "import numpy, gc\nprint(gc.get_freeze_count() > 0)";
+
 #[test]
 fn modules_are_imported_ahead_where_code_imports_them_first() {
     needs_sandboxes!();
-    let world = World::new();
+    let (world, cold_world) = (World::new(), World::new());
     let mut client = Client::hello(&world, &[], VERSION);
     if !has(&mut client, "numpy") {
         return;
     }
-    // What the import costs is not on the clock of a run whose interpreter has done it.
-    let cpu =
-        |client: &mut Client, code: &str| run(client, python(code))["usage"]["cpu_ms"].as_u64().unwrap_or(u64::MAX);
-    let cold = cpu(&mut client, "import os\nos.getpid()\nimport numpy");
-    let mut seen = Vec::new();
     let was_ahead = (0..20).any(|_| {
-        seen.push(cpu(&mut client, "import numpy\nprint(1)"));
-        std::thread::sleep(Duration::from_secs(2));
-        seen.last().is_some_and(|cpu| *cpu < cold / 2)
+        std::thread::sleep(Duration::from_secs(1));
+        run(&mut client, python(IMPORTED_AHEAD))["stdout"] == "True\n"
     });
-    assert!(was_ahead, "{seen:?} beside {cold}");
+    assert!(was_ahead, "nothing was imported ahead");
+    // Not where something comes before it.
+    for _ in 0..2 {
+        let later = run(&mut client, python(&format!("x = 1\n{IMPORTED_AHEAD}")));
+        assert_eq!(later["stdout"], "False\n", "{later}");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let mut cold = Client::hello(&cold_world, &["--no-warm"], VERSION);
+    for _ in 0..2 {
+        assert_eq!(run(&mut cold, python(IMPORTED_AHEAD))["stdout"], "False\n");
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 #[test]
