@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::lab::{Lab, text};
 use super::needs_sandboxes;
+use crate::support::wait_until;
 
 fn fork(lab: &mut Lab, more: Value) -> Value {
     let mut arguments = json!({ "sandbox_id": lab.sandbox, "context": "main" });
@@ -73,6 +74,26 @@ fn a_branch_may_have_files_of_its_own_and_may_be_branched() {
     assert_ne!(again["isError"], true, "{again}");
     lab.manage("close", Some("main-1"));
     assert_eq!(lab.run("leaf", "open('data.txt').read()")["result"], "'changed'");
+}
+
+#[test]
+fn a_run_in_a_branch_that_is_on_its_way_waits_for_it() {
+    needs_sandboxes!();
+    let mut lab = Lab::new();
+    lab.run("main", "x = 41");
+    lab.run_with("main", "import time\ntime.sleep(3)", json!({ "background": true }));
+    let arguments = json!({ "sandbox_id": lab.sandbox, "context": "main", "names": ["side"] });
+    let forking = lab.client.begin("tools/call", json!({ "name": "fork_context", "arguments": arguments }));
+    // It waits for the turn of the other one.
+    wait_until("the branch to be on its way", || lab.manage("list", None).to_string().contains("side"));
+    let job = lab.run_with("side", "x += 1\nx", json!({ "background": true }))["job_id"].clone();
+    let forked = lab.client.answer(&forking);
+    assert_ne!(forked["result"]["isError"], true, "{forked}");
+    let ran = |lab: &mut Lab| lab.client.call("get_job", json!({ "job_id": job }))["structuredContent"].clone();
+    wait_until("the run in it", || ran(&mut lab)["status"] != "running");
+    assert_eq!(ran(&mut lab)["result"], "42", "{}", ran(&mut lab));
+    assert_eq!(lab.run("side", "x")["result"], "42", "nothing of it is lost");
+    assert_eq!(lab.run("main", "x")["result"], "41");
 }
 
 #[test]

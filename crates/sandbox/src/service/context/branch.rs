@@ -6,6 +6,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::OwnedMutexGuard;
+
 use super::closed;
 use super::driver::Driver;
 use super::table::{Claim, Seat};
@@ -58,9 +60,12 @@ impl Core {
         }
         let claim = self.contexts.claim(id, name, source.language)?;
         let work_directory = self.registry.info(owner, id, &self.clock)?.work_directory;
-        let mut planned = Vec::new();
+        // Their seats are had from the beginning: whoever runs something under one of the names meanwhile waits for the branch.
+        let (mut planned, mut seats) = (Vec::new(), Vec::new());
         for branch in &request.names {
-            planned.push(self.plan_branch(id, branch, request.copies_files, &work_directory)?);
+            let (branch, seat) = self.plan_branch(id, branch, request.copies_files, &work_directory)?;
+            planned.push(branch);
+            seats.push(seat);
         }
         let mut seat = claim.slot.seat.lock().await;
         if claim.slot.is_closed() {
@@ -84,8 +89,7 @@ impl Core {
             }
         }
         let mut infos = Vec::new();
-        for (branch, driver) in planned.iter().zip(made) {
-            let mut theirs = branch.claim.slot.seat.lock().await;
+        for ((branch, mut theirs), driver) in planned.iter().zip(seats).zip(made) {
             branch.claim.slot.started(&driver.life);
             branch.claim.slot.set_running(false, *runs);
             (theirs.driver, theirs.runs, theirs.start) = (Some(driver), *runs, start.clone());
@@ -100,7 +104,7 @@ impl Core {
         name: &ContextName,
         copies_files: bool,
         work_directory: &GuestPath,
-    ) -> Result<Planned<'_>> {
+    ) -> Result<(Planned<'_>, OwnedMutexGuard<Seat>)> {
         let taken = || {
             Error::new(ErrorKind::AlreadyExists, format!("this sandbox has a context {name}"))
                 .with_hint("choose another name, or close that context first")
@@ -109,13 +113,18 @@ impl Core {
             return Err(taken());
         }
         let claim = self.contexts.claim(id, name, ContextLanguage::Python)?;
+        // Somebody may have come between.
+        let seat = Arc::clone(&claim.slot.seat).try_lock_owned().map_err(|_| taken())?;
+        if claim.slot.life().is_some() {
+            return Err(taken());
+        }
         let token = SandboxId::random()?;
         let base: GuestPath = format!("/tmp/.context-{}", &token.as_str()["sb-".len()..]).parse()?;
         let directory = match copies_files {
             true => Some(work_directory.join(b"branches")?.join(name.as_str().as_bytes())?),
             false => None,
         };
-        Ok(Planned { claim, address: base.join(b"relay")?, base, directory })
+        Ok((Planned { claim, address: base.join(b"relay")?, base, directory }, seat))
     }
 
     async fn fork_driver(&self, driver: &mut Driver, planned: &[Planned<'_>]) -> Result<()> {
