@@ -6,6 +6,11 @@ mod issuer;
 mod oauth;
 mod support;
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use axum::Router;
+use axum::http::{HeaderMap, StatusCode};
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use issuer::{Issuer, Key, message, now};
@@ -13,6 +18,7 @@ use oauth::{Client, REDIRECT, Tokens, account, agree, answered, call_at, form, r
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use support::plain::{expect, judge, plain};
 use support::server::{Answer, Server};
 use support::{World, sandboxes_work, wait_until};
 
@@ -57,6 +63,22 @@ fn forgeries(issuer: &Issuer, key: &Key, audience: &str) -> Vec<(&'static str, S
     ]
 }
 
+/// A server without these walls: it believes what a token says of itself, lets everybody do everything, and shows the token to its
+/// issuer.
+fn credulous(issuer: &Issuer) -> Server {
+    let address = issuer.address;
+    plain(Router::new().fallback(move |headers: HeaderMap| async move {
+        let shown = headers.get("authorization").and_then(|shown| shown.to_str().ok()).unwrap_or_default();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let asked = format!("GET /keys HTTP/1.1\r\nhost: {address}\r\nauthorization: {shown}\r\n");
+        stream.write_all(format!("{asked}connection: close\r\n\r\n").as_bytes()).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+        let claims = shown.split('.').nth(1).and_then(|part| BASE64_URL_SAFE_NO_PAD.decode(part).ok());
+        let is_token = claims.is_some_and(|claims| serde_json::from_slice::<Value>(&claims).is_ok());
+        if is_token { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
+    }))
+}
+
 /// Which of them got in.
 fn let_in(forgeries: &[(&'static str, String)], status: impl Fn(&str) -> u16) -> Vec<&'static str> {
     forgeries.iter().filter(|(_, token)| status(token) != 401).map(|(why, _)| *why).collect()
@@ -75,12 +97,9 @@ fn ht_03_bad_tokens_of_an_issuer_are_refused_and_good_ones_are_not() {
     let forgeries = forgeries(&issuer, &key, &resource(&server));
     assert_eq!(let_in(&forgeries, |token| status(&server, token)), Vec::<&str>::new());
     assert_eq!(status(&server, &good), 200, "still the good one");
-    // The judge itself: a server that reads claims and checks nothing lets all of them in.
-    let credulous = |token: &str| {
-        let claims = token.split('.').nth(1).and_then(|part| BASE64_URL_SAFE_NO_PAD.decode(part).ok());
-        if claims.is_some_and(|claims| serde_json::from_slice::<Value>(&claims).is_ok()) { 200 } else { 401 }
-    };
-    assert_eq!(let_in(&forgeries, credulous).len(), forgeries.len(), "the judge sees what gets in");
+    let careless = credulous(&issuer);
+    let in_there = let_in(&forgeries, |token| status(&careless, token));
+    assert_eq!(in_there.len(), forgeries.len(), "the probe sees what gets in: {in_there:?}");
     // For the whole server, and for one of its other endpoints.
     let origin = format!("http://{}", server.address);
     for audience in [origin.clone(), format!("{origin}/"), format!("{origin}/profiles/cloudflare/mcp")] {
@@ -152,25 +171,39 @@ fn ht_04_rights_are_asked_for_and_tokens_are_never_sent_on() {
     let header = json!({ "alg": "ES256", "kid": "one" });
     let token = |scope: &str| key.sign(&header, &with(issuer.claims(&resource(&server)), "scope", json!(scope)));
     let (reader, runner, nobody) = (token("sandpen:read"), token("sandpen:run"), token("email"));
-    for (token, expected) in [(&reader, "sandpen:read sandpen:run"), (&nobody, "sandpen:read sandpen:run")] {
-        let answer = call_at(&server, "/mcp", token, "run_command", json!({ "command": "true" }));
-        let challenge = answer.header("www-authenticate").unwrap().to_owned();
-        assert_eq!(answer.status, 403, "{challenge}");
-        assert!(challenge.contains("error=\"insufficient_scope\""), "{challenge}");
-        assert!(challenge.contains(&format!("scope=\"{expected}\"")), "{challenge}");
-        assert!(challenge.contains("/.well-known/oauth-protected-resource/mcp\""), "{challenge}");
-    }
+    let rights = |server: &Server| {
+        for token in [&reader, &nobody] {
+            let answer = call_at(server, "/mcp", token, "run_command", json!({ "command": "true" }));
+            let challenge = answer.header("www-authenticate").unwrap_or_default().to_owned();
+            expect(answer.status == 403, || format!("{}: {challenge}", answer.status))?;
+            for part in [
+                "error=\"insufficient_scope\"",
+                "scope=\"sandpen:read sandpen:run\"",
+                "/.well-known/oauth-protected-resource/mcp\"",
+            ] {
+                expect(challenge.contains(part), || format!("no {part} in {challenge}"))?;
+            }
+        }
+        Ok(())
+    };
+    let careless = credulous(&issuer);
+    let stays_here = |server: &Server| {
+        status(server, &runner);
+        let asked = issuer.asked().join("\n");
+        expect(asked.contains("GET /keys"), || format!("nothing was captured: {asked}"))?;
+        let is_told = [&reader, &runner, &nobody].iter().any(|token| asked.contains(token.rsplit('.').next().unwrap()));
+        expect(!is_told, || "the issuer was shown a token".to_owned())
+    };
+    let of_server = rights(&server);
     assert_eq!(status(&server, &reader), 200);
     assert_eq!(status(&server, &nobody), 403);
     let ran = call_at(&server, "/mcp", &runner, "run_command", json!({ "command": "env; cat /proc/*/cmdline" }));
     assert_eq!(ran.status, 200);
     let signature = runner.rsplit('.').next().unwrap();
     assert!(!ran.body.contains(signature), "a sandbox has seen the token");
-    let asked = issuer.asked().join("\n");
-    assert!(asked.contains("GET /keys"), "nothing was captured: {asked}");
-    for token in [&reader, &runner, &nobody] {
-        assert!(!asked.contains(token.rsplit('.').next().unwrap()), "{asked}");
-    }
+    let of_issuer = stays_here(&server);
+    judge("HT-04, rights", of_server, rights(&careless));
+    judge("HT-04, passing on", of_issuer, stays_here(&careless));
     // Others of the same issuer, and the person at the keyboard, are somebody else.
     let made = call_at(&server, "/mcp", &runner, "create_sandbox", json!({ "name": "mine" }));
     assert_eq!(made.status, 200);
