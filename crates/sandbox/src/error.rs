@@ -26,6 +26,24 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
+    const ALL: [Self; 10] = [
+        Self::InvalidInput,
+        Self::NotFound,
+        Self::AlreadyExists,
+        Self::WrongState,
+        Self::LimitExceeded,
+        Self::Denied,
+        Self::Unsupported,
+        Self::TimedOut,
+        Self::Unavailable,
+        Self::Internal,
+    ];
+
+    /// The kind of that word.
+    pub(crate) fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InvalidInput => "invalid_input",

@@ -126,6 +126,8 @@ pub enum JobStatus {
     Ended(JobResult),
     /// The request could not be served: no sandbox, no such program, no room.
     Failed(JobFailure),
+    /// The process that ran it is gone, and it went along, or nobody saw its end. Its output up to then is kept.
+    Interrupted,
 }
 
 /// How a job ended.

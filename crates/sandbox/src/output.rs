@@ -47,6 +47,20 @@ impl CappedOutput {
         Self { line_ends: Some(0), ..Self::new(caps) }
     }
 
+    /// What was kept once, as it was.
+    pub(crate) fn restored(caps: OutputCaps, head: Vec<u8>, tail: Vec<u8>, total: u64, line_ends: u64) -> Self {
+        Self { caps, head, tail: tail.into(), total, line_ends: Some(line_ends) }
+    }
+
+    pub(crate) fn caps(&self) -> OutputCaps {
+        self.caps
+    }
+
+    /// Among all that the program wrote, where they are counted.
+    pub(crate) fn line_ends(&self) -> u64 {
+        self.line_ends.unwrap_or_default()
+    }
+
     pub fn push(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         if let Some(ends) = &mut self.line_ends {

@@ -236,6 +236,7 @@ impl SandboxService {
         let sweep_at = match recovery {
             Recovery::BeforeStart => {
                 core.reconcile().await?;
+                core.adopt_jobs()?;
                 now.after(core.settings.sweep_every)
             }
             Recovery::InBackground => now.after(BACKGROUND_RECOVERY),
@@ -347,7 +348,7 @@ impl SandboxService {
 
     /// One that runs, or ended a while ago at most. Somebody else's does not exist.
     pub fn job(&self, owner: &Owner, id: &JobId) -> Result<Job> {
-        self.core.jobs.find(owner, id)
+        self.core.find_job(owner, id)
     }
 
     /// Oldest first.

@@ -154,7 +154,7 @@ fn outputs_of(job: &Job) -> Vec<Resource> {
     let output = job.output();
     let state = match job.status() {
         JobStatus::Running => "running",
-        JobStatus::Ended(_) | JobStatus::Failed(_) => "ended",
+        JobStatus::Ended(_) | JobStatus::Failed(_) | JobStatus::Interrupted => "ended",
     };
     let resource = |stream: OutputStream, bytes: u64| Resource {
         uri: uri::output(job.id(), stream),

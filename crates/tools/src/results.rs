@@ -112,6 +112,7 @@ pub enum Status {
     OutOfMemory,
     Killed,
     Cancelled,
+    Interrupted,
 }
 
 impl From<ExecStatus> for Status {
@@ -156,6 +157,7 @@ pub async fn answer(call: &Call, job: &Job) -> Result<Answer<RunObject>> {
     match job.status() {
         JobStatus::Running => Ok(running(job)),
         JobStatus::Ended(result) => Ok(ended(call, job, &result).await),
+        JobStatus::Interrupted => Ok(interrupted(job)),
         JobStatus::Failed(failure) => Err(failure.to_error()),
     }
 }
@@ -170,6 +172,19 @@ fn running(job: &Job) -> Answer<RunObject> {
         id = job.id()
     );
     Answer { content: vec![Content::Text(text)], value }
+}
+
+/// Nobody saw how it ended.
+fn interrupted(job: &Job) -> Answer<RunObject> {
+    let mut value = object(job, Status::Interrupted);
+    value.job_id = Some(job.id().to_string());
+    let mut text = streams(&value.stdout, &value.stderr);
+    text += "[the server was ended while this ran, and the run with it: this is what it had written; start it again]";
+    let mut content = vec![Content::Text(text)];
+    if value.truncated {
+        content.extend(whole_outputs(job.id(), &job.output().stdout, &job.output().stderr));
+    }
+    Answer { content, value }
 }
 
 async fn ended(call: &Call, job: &Job, result: &JobResult) -> Answer<RunObject> {

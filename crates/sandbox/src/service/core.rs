@@ -13,7 +13,7 @@ use super::clock::{Clock, Moment};
 use super::context::Contexts;
 use super::expiry::Expiry;
 use super::facts::Facts;
-use super::job::{Displayed, Jobs, Kept};
+use super::job::{Displayed, Jobs, Journals, Kept};
 use super::languages::Language;
 use super::ledger::{Ledger, Reading, Record, RecordName, RecordState};
 use super::lifecycle::{Refusal, State};
@@ -41,6 +41,8 @@ pub(super) struct Core {
     pub clock: Clock,
     pub slots: Slots,
     pub jobs: Jobs,
+    /// What is on disk of those in persistent sandboxes.
+    pub journals: Journals,
     /// Artifacts of sandboxes that ended with their job.
     pub kept: Kept,
     pub packages: Installations,
@@ -71,6 +73,7 @@ impl Core {
             clock: Clock::start(),
             slots: Slots::new(settings.create_slots, settings.create_queue),
             jobs: Jobs::new(settings.create_queue),
+            journals: Journals::new(&settings.state_dir),
             kept: Kept::new(settings.jobs),
             packages: Installations::new(&settings.state_dir, settings.packages.as_ref()),
             contexts: Contexts::new(settings.contexts),
@@ -166,7 +169,7 @@ impl Core {
         record.engine == self.engine_of_records()
     }
 
-    fn engine_of_records(&self) -> String {
+    pub fn engine_of_records(&self) -> String {
         let Capabilities { name, realm, .. } = &self.capabilities;
         realm.as_ref().map_or_else(|| (*name).to_owned(), |realm| format!("{name} {realm}"))
     }

@@ -7,14 +7,16 @@ use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::id::{JobId, Owner, SandboxId};
 use crate::job::{JobFailure, JobOutput, JobResult, JobStatus};
 use crate::network::Network;
 use crate::output::OutputCaps;
 
+mod adopt;
 mod attend;
 mod displayed;
+mod journal;
 mod kept;
 mod look;
 mod stream;
@@ -25,6 +27,8 @@ mod work;
 pub use attend::Attendance;
 use attend::Attendants;
 pub(super) use displayed::Displayed;
+use journal::Entry;
+pub(super) use journal::Journals;
 pub(super) use kept::Kept;
 pub use stream::JobFollower;
 use stream::Streams;
@@ -89,6 +93,14 @@ struct Shared {
     attendants: Attendants,
     /// Set before the end is told: something of it may still run.
     unproven: AtomicBool,
+    /// Of one in a persistent sandbox.
+    outliving: Option<Outliving>,
+}
+
+/// Where a job is written down that must be found by later processes.
+struct Outliving {
+    journals: Journals,
+    engine: String,
 }
 
 impl Job {
@@ -160,7 +172,35 @@ impl Job {
     }
 }
 
+/// What is said to who waits for a job of a process that is gone.
+fn interrupted() -> JobFailure {
+    JobFailure {
+        kind: ErrorKind::Unavailable,
+        message: "the server ended while the job ran, and the job with it".to_owned(),
+        hint: Some("its output up to then is there; start it again".to_owned()),
+    }
+}
+
 impl Shared {
+    /// Whoever is told of it must find it again, in a later process too.
+    fn outlive(&self) {
+        let Some(Outliving { journals, engine }) = &self.outliving else { return };
+        let entry = || Entry {
+            id: self.id.clone(),
+            owner: self.owner.clone(),
+            sandbox: self.sandbox.clone(),
+            engine: engine.clone(),
+            network: self.network.clone(),
+            started_at: self.started_at,
+            title: self.title.clone(),
+            caps: self.streams.caps(),
+            end: None,
+        };
+        if let Err(error) = self.streams.outlive(journals, entry) {
+            tracing::warn!(job = %self.id, ?error, "a job is not written down, and ends with this process");
+        }
+    }
+
     async fn ended(&self) -> Result<JobResult, JobFailure> {
         let mut statuses = self.status.subscribe();
         loop {
@@ -168,6 +208,7 @@ impl Shared {
                 JobStatus::Running => {}
                 JobStatus::Ended(result) => return Ok(result.clone()),
                 JobStatus::Failed(failure) => return Err(failure.clone()),
+                JobStatus::Interrupted => return Err(interrupted()),
             }
             // We hold the sender.
             let _ = statuses.changed().await;

@@ -47,7 +47,8 @@ mod saving;
 
 pub(crate) use history::HistoryFile;
 pub(crate) use lease::{Lease, LeaseHold};
-pub(crate) use name::RecordName;
+pub(crate) use line::{WrittenBytes, WrittenStatus};
+pub(crate) use name::{RecordName, owner_digits};
 pub(crate) use record::{Record, RecordState};
 pub(crate) use saving::{Saving, SavingRoom};
 
@@ -241,10 +242,11 @@ impl Ledger {
 
     /// `None` when somebody is at work on it.
     pub fn try_lock(&self, id: &SandboxId) -> Result<Option<RecordLock>> {
-        self.try_lock_file(&self.path(id, "lock"))
+        Self::try_lock_file(&self.path(id, "lock"))
     }
 
-    fn try_lock_file(&self, path: &Path) -> Result<Option<RecordLock>> {
+    /// `None` when somebody has it.
+    pub fn try_lock_file(path: &Path) -> Result<Option<RecordLock>> {
         loop {
             let file = open_to_lock(path).map_err(unusable)?;
             match file.try_lock() {
@@ -274,7 +276,7 @@ impl Ledger {
         let deadline = tokio::time::Instant::now() + LOCK_PATIENCE;
         let mut pause = Duration::from_micros(200);
         loop {
-            if let Some(lock) = self.try_lock_file(&path)? {
+            if let Some(lock) = Self::try_lock_file(&path)? {
                 return Ok(lock);
             }
             if tokio::time::Instant::now() >= deadline {

@@ -20,7 +20,7 @@ pub(super) async fn run(core: Weak<Core>, mut sweep_at: Moment) {
                 sweep_at = now.after(core.settings.sweep_every);
                 let core = Arc::clone(&core);
                 tokio::spawn(async move {
-                    if let Err(error) = core.reconcile().await {
+                    if let Err(error) = core.reconcile().await.and_then(|()| core.adopt_jobs()) {
                         tracing::warn!(?error, "what exists could not be compared with what is remembered");
                     }
                 });

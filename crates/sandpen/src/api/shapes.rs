@@ -136,6 +136,7 @@ pub fn run(job: &Job) -> RunShape {
     };
     match job.status() {
         JobStatus::Running => shape,
+        JobStatus::Interrupted => RunShape { state: "interrupted", ..shape },
         JobStatus::Failed(failure) => RunShape { state: "failed", error: Some(told(&failure.to_error())), ..shape },
         JobStatus::Ended(result) => {
             let status = result.outcome.status;

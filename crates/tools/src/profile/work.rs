@@ -28,7 +28,7 @@ pub async fn run(call: &Call, request: JobRequest) -> Result<Ended> {
     let result = match job.status() {
         JobStatus::Ended(result) => result,
         // Nobody waits that long.
-        JobStatus::Running => job.wait().await?,
+        JobStatus::Running | JobStatus::Interrupted => job.wait().await?,
         JobStatus::Failed(failure) => return Err(failure.to_error()),
     };
     let output = job.output();

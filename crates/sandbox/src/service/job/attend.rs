@@ -39,6 +39,7 @@ impl Job {
     /// From now on it goes on without anybody who waits for it: its id was given away.
     pub fn promise(&self) {
         self.shared.attendants.change(|counts| counts.promised = true);
+        self.shared.outlive();
     }
 
     /// Wait for the job as one of those for whom it runs.

@@ -3,9 +3,14 @@
 //! Followers read from what is kept for everybody, so that one who is slow or never reads costs no memory and holds up
 //! nobody: it skips, and is told how much.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
 use tokio::sync::watch;
 
-use crate::job::{JobChunk, JobOutput, JobStream};
+use super::journal::{Entry, Journal, Journals};
+use crate::error::Result;
+use crate::job::{JobChunk, JobOutput, JobStatus, JobStream};
 use crate::output::{CappedOutput, OutputCaps};
 
 /// A follower who comes late gets what was kept in pieces of this size.
@@ -13,6 +18,16 @@ const CHUNK: usize = 64 * 1024;
 
 pub(super) struct Streams {
     kept: watch::Sender<KeptStreams>,
+    journal: Mutex<Journaled>,
+}
+
+/// What of it is on disk too.
+#[derive(Debug)]
+enum Journaled {
+    NotYet,
+    Here(Journal),
+    /// It was removed, or the job has ended without one.
+    No,
 }
 
 #[derive(Debug)]
@@ -24,10 +39,59 @@ struct KeptStreams {
 impl Streams {
     pub fn new(caps: OutputCaps) -> Self {
         let output = JobOutput { stdout: CappedOutput::with_lines(caps), stderr: CappedOutput::with_lines(caps) };
-        Self { kept: watch::Sender::new(KeptStreams { output, open: true }) }
+        Self { kept: watch::Sender::new(KeptStreams { output, open: true }), journal: Mutex::new(Journaled::NotYet) }
+    }
+
+    pub fn restored(output: JobOutput, journal: Journal) -> Self {
+        let kept = watch::Sender::new(KeptStreams { output, open: true });
+        Self { kept, journal: Mutex::new(Journaled::Here(journal)) }
+    }
+
+    fn journal(&self) -> MutexGuard<'_, Journaled> {
+        // A panic under the lock is a fault of one call; what is on disk is changed in single steps and stays whole.
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on the output is on disk before anybody sees it; what there was so far, too. Not for a job that has ended.
+    pub fn outlive(&self, journals: &Journals, entry: impl FnOnce() -> Entry) -> Result<()> {
+        let mut journal = self.journal();
+        if matches!(*journal, Journaled::NotYet) {
+            *journal = Journaled::Here(journals.begin(entry(), &self.snapshot())?);
+        }
+        Ok(())
+    }
+
+    /// Write down how the job ended.
+    pub fn conclude(&self, status: &JobStatus) -> Result<()> {
+        let mut journal = self.journal();
+        match &mut *journal {
+            Journaled::Here(here) => return here.conclude(SystemTime::now(), status.clone()),
+            Journaled::NotYet => *journal = Journaled::No,
+            Journaled::No => {}
+        }
+        Ok(())
+    }
+
+    pub fn is_on_disk(&self) -> bool {
+        matches!(*self.journal(), Journaled::Here(_))
+    }
+
+    /// The job is to be known to nobody any more.
+    pub fn forget(&self) {
+        if let Journaled::Here(journal) = std::mem::replace(&mut *self.journal(), Journaled::No) {
+            journal.remove();
+        }
     }
 
     pub fn push(&self, stream: JobStream, bytes: &[u8]) {
+        // Until it is in both places: whoever asks for it to outlive us now must not miss it.
+        let mut journal = self.journal();
+        if let Journaled::Here(here) = &mut *journal
+            && let Err(error) = here.push(stream, bytes)
+        {
+            // The run must not stop for it. What is there is true up to here.
+            tracing::warn!(?error, "the output of a job is not kept on disk any more");
+        }
         self.kept.send_modify(|kept| match stream {
             JobStream::Stdout => kept.output.stdout.push(bytes),
             JobStream::Stderr => kept.output.stderr.push(bytes),
@@ -41,6 +105,10 @@ impl Streams {
             kept.output.stderr.shrink();
             kept.open = false;
         });
+    }
+
+    pub fn caps(&self) -> OutputCaps {
+        self.kept.borrow().output.stdout.caps()
     }
 
     pub fn snapshot(&self) -> JobOutput {

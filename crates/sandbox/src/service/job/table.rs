@@ -91,12 +91,7 @@ impl Jobs {
             return Err(Error::limit_exceeded(format!("{running} jobs are running, which is all you may run"))
                 .with_hint("wait for one to end, or stop one"));
         }
-        map.last_number += 1;
-        let number = map.last_number;
-        let entry = Entry { shared: Arc::clone(shared), key, ended: None };
-        let owned = map.owners.entry(shared.owner.clone());
-        let new = || Owned { jobs: BTreeMap::new(), makers: Arc::new(Semaphore::new(self.makers)) };
-        owned.or_insert_with(new).jobs.insert(number, entry);
+        self.insert(&mut map, Entry { shared: Arc::clone(shared), key, ended: None });
         Ok(None)
     }
 
@@ -121,21 +116,28 @@ impl Jobs {
         let Some(Owned { jobs: entries, .. }) = map.owners.get_mut(&shared.owner) else { return };
         let Some(entry) = entries.values_mut().find(|entry| Arc::ptr_eq(&entry.shared, shared)) else { return };
         entry.ended = Some(Ended { at: now, bytes });
-        let mut ended: Vec<_> = entries
-            .iter()
-            .filter_map(|(number, entry)| entry.ended.as_ref().map(|ended| (ended.at, *number, ended.bytes)))
-            .collect();
-        ended.sort_unstable();
-        let (mut count, mut total) = (ended.len(), ended.iter().map(|(_, _, bytes)| bytes).sum::<usize>());
-        for (_, number, bytes) in ended {
-            if count <= settings.kept_jobs && total <= settings.kept_output {
-                break;
-            }
-            entries.remove(&number);
-            count -= 1;
-            total -= bytes;
-        }
-        map.forget_empty();
+        map.make_room(&shared.owner, settings);
+    }
+
+    /// One that an earlier process has left.
+    pub(super) fn add_ended(&self, shared: &Arc<Shared>, at: Moment, settings: &JobSettings) {
+        let bytes = shared.streams.kept_bytes();
+        let entry = Entry { shared: Arc::clone(shared), key: None, ended: Some(Ended { at, bytes }) };
+        let mut map = self.lock();
+        self.insert(&mut map, entry);
+        map.make_room(&shared.owner, settings);
+    }
+
+    fn insert(&self, map: &mut Map, entry: Entry) {
+        map.last_number += 1;
+        let number = map.last_number;
+        let owned = map.owners.entry(entry.shared.owner.clone());
+        let new = || Owned { jobs: BTreeMap::new(), makers: Arc::new(Semaphore::new(self.makers)) };
+        owned.or_insert_with(new).jobs.insert(number, entry);
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// Forget what ended too long ago; when to ask again.
@@ -148,6 +150,8 @@ impl Jobs {
                 let until = ended.at.after(settings.kept_for);
                 if until > now {
                     next = Some(next.map_or(until, |next| next.min(until)));
+                } else {
+                    entry.shared.streams.forget();
                 }
                 until > now
             });
@@ -171,6 +175,28 @@ impl Jobs {
 }
 
 impl Map {
+    /// For those of one owner that have ended.
+    fn make_room(&mut self, owner: &Owner, settings: &JobSettings) {
+        let Some(Owned { jobs: entries, .. }) = self.owners.get_mut(owner) else { return };
+        let mut ended: Vec<_> = entries
+            .iter()
+            .filter_map(|(number, entry)| entry.ended.as_ref().map(|ended| (ended.at, *number, ended.bytes)))
+            .collect();
+        ended.sort_unstable();
+        let (mut count, mut total) = (ended.len(), ended.iter().map(|(_, _, bytes)| bytes).sum::<usize>());
+        for (_, number, bytes) in ended {
+            if count <= settings.kept_jobs && total <= settings.kept_output {
+                break;
+            }
+            if let Some(entry) = entries.remove(&number) {
+                entry.shared.streams.forget();
+            }
+            count -= 1;
+            total -= bytes;
+        }
+        self.forget_empty();
+    }
+
     fn of(&self, owner: &Owner) -> impl Iterator<Item = &Entry> {
         self.owners.get(owner).into_iter().flat_map(|owned| owned.jobs.values())
     }

@@ -17,7 +17,7 @@ use tracing::Instrument;
 use super::attend::Attendants;
 use super::stream::Streams;
 use super::work::{Assignment, Worked, nothing_ran};
-use super::{Job, Shared};
+use super::{Job, Outliving, Shared};
 use crate::context::ContextName;
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, StopReason};
@@ -48,9 +48,12 @@ impl Core {
         }
         self.check(owner, &mut request)?;
         self.admit_run(owner)?;
-        let (sandbox, fresh, network) = match &request.place {
-            JobPlace::Existing(id) => (id.clone(), false, self.registry.info(owner, id, &self.clock)?.network),
-            JobPlace::Fresh(spec) => (SandboxId::random()?, true, spec.network.clone()),
+        let (sandbox, fresh, network, persistence) = match &request.place {
+            JobPlace::Existing(id) => {
+                let info = self.registry.info(owner, id, &self.clock)?;
+                (id.clone(), false, info.network, info.persistence)
+            }
+            JobPlace::Fresh(spec) => (SandboxId::random()?, true, spec.network.clone(), Persistence::Ephemeral),
         };
         let shared = Arc::new(Shared {
             id: JobId::random()?,
@@ -65,6 +68,8 @@ impl Core {
             stop: watch::Sender::new(false),
             attendants: Attendants::default(),
             unproven: AtomicBool::new(false),
+            outliving: (persistence == Persistence::Persistent)
+                .then(|| Outliving { journals: self.journals.clone(), engine: self.engine_of_records() }),
         });
         if let Some(known) = self.jobs.register(&shared, key, self.quotas.of(owner).jobs)? {
             return Ok(known);
@@ -275,6 +280,14 @@ struct Promise {
 impl Promise {
     fn keep(&self, ended: Result<JobResult>) {
         let status = match ended {
+            // Nobody has asked for that: it goes because we do.
+            Ok(result)
+                if result.outcome.status == ExecStatus::Cancelled
+                    && self.core.jobs.is_closed()
+                    && self.job.streams.is_on_disk() =>
+            {
+                JobStatus::Interrupted
+            }
             Ok(result) => JobStatus::Ended(result),
             Err(error) => {
                 if error.kind() == ErrorKind::Internal {
@@ -288,9 +301,12 @@ impl Promise {
                 let names = result.artifacts.iter().map(|artifact| artifact.path.as_bytes().len());
                 names.sum::<usize>() + result.results.bytes()
             }
-            JobStatus::Running | JobStatus::Failed(_) => 0,
+            JobStatus::Running | JobStatus::Failed(_) | JobStatus::Interrupted => 0,
         };
         self.job.streams.close();
+        if let Err(error) = self.job.streams.conclude(&status) {
+            tracing::warn!(job = %self.job.id, ?error, "the end of a job is not written down");
+        }
         let now = self.core.clock.now();
         let settings = &self.core.settings.jobs;
         // Whoever waits may start the next one at once, and must find room for it.

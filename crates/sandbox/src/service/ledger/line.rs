@@ -43,34 +43,34 @@ enum WrittenDeed {
     Command {
         argv: Vec<String>,
         environment: WrittenEnvironment,
-        work_directory: Bytes,
+        work_directory: WrittenBytes,
     },
     Code {
         language: String,
         #[serde(skip_serializing_if = "Option::is_none", default)]
-        code: Option<Bytes>,
+        code: Option<WrittenBytes>,
         arguments: Vec<String>,
         environment: WrittenEnvironment,
-        work_directory: Bytes,
+        work_directory: WrittenBytes,
     },
     FileWritten {
-        path: Bytes,
+        path: WrittenBytes,
         mode: u32,
         bytes: u64,
     },
     Unpacked {
-        path: Bytes,
+        path: WrittenBytes,
         bytes: u64,
     },
     DirectoryMade {
-        path: Bytes,
+        path: WrittenBytes,
     },
     Removed {
-        path: Bytes,
+        path: WrittenBytes,
     },
     Renamed {
-        from: Bytes,
-        to: Bytes,
+        from: WrittenBytes,
+        to: WrittenBytes,
     },
 }
 
@@ -86,7 +86,7 @@ struct WrittenEnvironment {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum WrittenStatus {
+pub(crate) enum WrittenStatus {
     Exited(i32),
     Signalled(i32),
     TimedOut,
@@ -98,7 +98,7 @@ enum WrittenStatus {
 /// Text where it is text, so that a person can read it.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-enum Bytes {
+pub(crate) enum WrittenBytes {
     Text(String),
     Raw(Vec<u8>),
 }
@@ -165,7 +165,7 @@ impl From<&Deed> for WrittenDeed {
             },
             Deed::Code { language, code, arguments, environment, work_directory, status: _ } => Self::Code {
                 language: language.clone(),
-                code: code.as_deref().map(Bytes::new),
+                code: code.as_deref().map(WrittenBytes::new),
                 arguments: arguments.clone(),
                 environment: environment.into(),
                 work_directory: work_directory.into(),
@@ -192,7 +192,7 @@ impl WrittenDeed {
             },
             Self::Code { language, code, arguments, environment, work_directory } => Deed::Code {
                 language,
-                code: code.map(Bytes::into_bytes),
+                code: code.map(WrittenBytes::into_bytes),
                 arguments,
                 environment: environment.into_known()?,
                 work_directory: work_directory.into_path()?,
@@ -250,7 +250,7 @@ impl From<WrittenStatus> for ExecStatus {
     }
 }
 
-impl Bytes {
+impl WrittenBytes {
     fn new(bytes: &[u8]) -> Self {
         match std::str::from_utf8(bytes) {
             Ok(text) => Self::Text(text.to_owned()),
@@ -265,12 +265,12 @@ impl Bytes {
         }
     }
 
-    fn into_path(self) -> Result<GuestPath> {
+    pub fn into_path(self) -> Result<GuestPath> {
         GuestPath::resolve(&GuestPath::root(), &self.into_bytes())
     }
 }
 
-impl From<&GuestPath> for Bytes {
+impl From<&GuestPath> for WrittenBytes {
     fn from(path: &GuestPath) -> Self {
         Self::new(path.as_bytes())
     }

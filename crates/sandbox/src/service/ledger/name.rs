@@ -14,7 +14,7 @@ pub(crate) struct RecordName {
 
 impl RecordName {
     pub fn new(owner: &Owner, id: &SandboxId) -> Self {
-        Self { id: id.clone(), owner: digits(owner) }
+        Self { id: id.clone(), owner: owner_digits(owner) }
     }
 
     pub(super) fn of_file(name: &str) -> Option<Self> {
@@ -28,11 +28,12 @@ impl RecordName {
     }
 
     pub(super) fn may_be_of(&self, owner: &Owner) -> bool {
-        self.owner == digits(owner)
+        self.owner == owner_digits(owner)
     }
 }
 
-fn digits(owner: &Owner) -> String {
+/// Tells owners apart in names of files.
+pub(crate) fn owner_digits(owner: &Owner) -> String {
     let mut digits = packages::digest([owner.as_str()]);
     digits.truncate(DIGITS);
     digits
