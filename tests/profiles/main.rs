@@ -34,6 +34,8 @@ fn main() -> ExitCode {
     }
 }
 
+type Life = fn() -> Result<()>;
+
 fn trials() -> Result<Vec<Trial>> {
     let engine = engine_name()?;
     let mut trials = Vec::new();
@@ -41,7 +43,7 @@ fn trials() -> Result<Vec<Trial>> {
     trials.push(Trial::test("what transcripts leave out is seen", move || {
         coverage::sees_what_is_missing().map_err(failed)
     }));
-    let lives: [(&str, fn() -> Result<()>); 2] = [
+    let lives: [(&str, Life); 2] = [
         ("cloudflare: a container is its user's and no server's", lives::shared),
         ("sandbox-server: containers are left behind until their time is over", lives::left_behind),
     ];
