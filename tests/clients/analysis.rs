@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::hands::Hands;
 use crate::installed::Installed;
+use crate::older;
 use crate::scene::Scene;
 use crate::task::{Client, ensure, text};
 use crate::{Need, Plan};
@@ -28,7 +29,8 @@ fn analyse(installed: &Installed) -> Result<()> {
     let scene = Scene::new(installed)?;
     let mut hands = CLIENT.start(&scene, "stdio", &scene.stdio_server())?;
     let files = json!([{ "path": "sales.csv", "content": SALES }]);
-    let loaded = run(&mut hands, &json!({ "context": "main", "code": LOAD, "files": files }))?;
+    let image = older::for_work(&scene)?;
+    let loaded = run(&mut hands, &json!({ "context": "main", "code": LOAD, "files": files, "image": image }))?;
     ensure(loaded["structuredContent"]["result"] == "10", || format!("it is not loaded: {loaded}"))?;
     let sandbox = text(&loaded["structuredContent"]["sandbox_id"]).to_owned();
     let mut next = |context: &str, code: &str| {

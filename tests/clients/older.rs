@@ -82,7 +82,7 @@ fn stocked(scene: &Scene<'_>, name: &str, tree: fn() -> Result<PathBuf>) -> Resu
 }
 
 /// One that has what users draw, test and compile with.
-fn for_work(scene: &Scene<'_>) -> Result<String> {
+pub(crate) fn for_work(scene: &Scene<'_>) -> Result<String> {
     stocked(scene, "debian-for-work:test", images::debian_for_work)
 }
 

@@ -8,7 +8,7 @@ const MAX_LINES: usize = 700;
 const UNSAFE_FILE: &str = "crates/engine-native/src/syscall.rs";
 
 /// Files of the domain crate that read or write something on disk, and so need shapes for it.
-const WIRE_FILES: &[&str] = &["ledger", "packages/record", "packages/said", "runner", "wire"];
+const WIRE_FILES: &[&str] = &["journal/record", "ledger", "packages/record", "packages/said", "runner", "wire"];
 
 /// Where older servers are spoken for, whose clients read of containers.
 const OLDER_SERVERS: &[&str] = &[

@@ -10,7 +10,7 @@ use sandbox::{
 
 use crate::errno;
 use crate::filework::system_failure;
-use crate::messages::{EndCause, Exec, ExecEnd, ExecStage, FromLog, Terminal};
+use crate::messages::{EndCause, Exec, ExecEnd, ExecStage, FromLog, Prelude, Terminal};
 
 /// Bounds on what process 1, which is not trusted, may send as logs; it keeps less.
 const MOST_LOGS: usize = 64;
@@ -35,11 +35,11 @@ pub fn message(request: &ExecRequest, environment: Environment, directory: &Gues
         // Where there is no room for it the program has to do without.
         longer.insert(prelude.variable, value).ok()?;
         environment = longer;
-        Some((
-            prelude.directory.as_bytes().to_vec(),
-            prelude.file.as_bytes().to_vec(),
-            prelude.contents.clone().into_bytes(),
-        ))
+        Some(Box::new(Prelude {
+            directory: prelude.directory.as_bytes().to_vec(),
+            file: prelude.file.as_bytes().to_vec(),
+            contents: prelude.contents.clone().into_bytes(),
+        }))
     });
     Exec {
         argv: request.argv().to_vec(),

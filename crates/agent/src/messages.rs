@@ -155,8 +155,16 @@ pub struct Exec {
     pub account: Option<(u32, u32)>,
     /// Begin it with a pipe in the place of its script, whose contents come with [`ToExec::Go`]. Its time begins then.
     pub ahead: bool,
-    /// A directory to make, and a file to write there: its name and contents. Not needed: what fails is left out.
-    pub prelude: Option<(Vec<u8>, Vec<u8>, Vec<u8>)>,
+    /// Not needed: what fails is left out.
+    pub prelude: Option<Box<Prelude>>,
+}
+
+/// A directory to make, and a file to write there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Prelude {
+    pub directory: Vec<u8>,
+    pub file: Vec<u8>,
+    pub contents: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

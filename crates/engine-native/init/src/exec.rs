@@ -19,7 +19,7 @@ use crate::memory;
 use crate::syscall::{self, Reaped};
 use crate::tree;
 use crate::weaken;
-use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, LogEnd, Terminal, ToExec};
+use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, LogEnd, Prelude, Terminal, ToExec};
 
 type Failure = (ExecStage, i32);
 
@@ -185,9 +185,9 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
         if let (Some((path, contents)), false) = (&request.script, request.ahead) {
             write_script(path, contents).map_err(failed(ExecStage::Script))?;
         }
-        if let Some((directory, name, contents)) = &request.prelude {
+        if let Some(Prelude { directory, file, contents }) = request.prelude.as_deref() {
             let _ = rustix::fs::mkdir(directory.as_slice(), Mode::RWXU);
-            let _ = write_script(&[directory.as_slice(), name].join(&b'/'), contents);
+            let _ = write_script(&[directory.as_slice(), file].join(&b'/'), contents);
         }
         syscall::reset_signals();
         if weaken::is_asked(weaken::LEAK_DESCRIPTOR) {

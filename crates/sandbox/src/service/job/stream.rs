@@ -25,7 +25,7 @@ pub(super) struct Streams {
 #[derive(Debug)]
 enum Journaled {
     NotYet,
-    Here(Journal),
+    Here(Box<Journal>),
     /// It was removed, or the job has ended without one.
     No,
 }
@@ -44,7 +44,7 @@ impl Streams {
 
     pub fn restored(output: JobOutput, journal: Journal) -> Self {
         let kept = watch::Sender::new(KeptStreams { output, open: true });
-        Self { kept, journal: Mutex::new(Journaled::Here(journal)) }
+        Self { kept, journal: Mutex::new(Journaled::Here(Box::new(journal))) }
     }
 
     fn journal(&self) -> MutexGuard<'_, Journaled> {
@@ -56,7 +56,7 @@ impl Streams {
     pub fn outlive(&self, journals: &Journals, entry: impl FnOnce() -> Entry) -> Result<()> {
         let mut journal = self.journal();
         if matches!(*journal, Journaled::NotYet) {
-            *journal = Journaled::Here(journals.begin(entry(), &self.snapshot())?);
+            *journal = Journaled::Here(Box::new(journals.begin(entry(), &self.snapshot())?));
         }
         Ok(())
     }
