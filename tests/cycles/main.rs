@@ -140,6 +140,7 @@ impl Like {
             argv: vec!["/bin/sh".to_owned()],
             script: "script".to_owned(),
             environment: Environment::default(),
+            prelude: None,
         };
         SandboxSpec {
             network: self.network.clone(),
