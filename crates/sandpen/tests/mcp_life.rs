@@ -44,8 +44,11 @@ impl Busy {
         stubborn["_meta"] = json!({ "progressToken": 1 });
         client.begin("tools/call", stubborn);
         assert_eq!(client.next()["method"], "notifications/progress");
-        let processes = client.processes();
-        assert!(processes.len() > 3, "{processes:?}");
+        let mut processes = Vec::new();
+        wait_until("they are seen", || {
+            processes = client.processes();
+            processes.len() > 3
+        });
         Self { client, sandbox, processes }
     }
 

@@ -248,9 +248,12 @@ fn processes_at_daemon(server: u32, address: &str) -> Option<Vec<u32>> {
     let installation = std::fs::read_to_string(Path::new(state).join("docker/installation")).ok()?;
     let filter = format!("label=org.sandpen.installation={}", installation.trim());
     let words = ["--host", address, "ps", "--quiet", "--no-trunc", "--filter", &filter];
-    // One that goes while the daemon lists them all can be an error of the whole list.
-    let listed = (0..5).find_map(|_| {
+    // One that goes while the daemon lists them all can be an error of the whole list, and others come and go all the time.
+    let listed = (0..50).find_map(|_| {
         let output = Command::new("docker").args(words).output().ok()?;
+        if !output.status.success() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
         output.status.success().then_some(output.stdout)
     });
     let listed = String::from_utf8(listed?).ok()?;
