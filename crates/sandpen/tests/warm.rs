@@ -6,15 +6,15 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::client::Client;
-use support::{Engine, World, sandboxes_work};
+use support::{World, is_embedded, sandboxes_work};
 
 macro_rules! needs_sandboxes {
     () => {
-        if !sandboxes_work() || !matches!(Engine::of_test(), Engine::Embedded) {
+        if !sandboxes_work() || !is_embedded("interpreters that were started ahead") {
             return;
         }
     };
@@ -414,23 +414,47 @@ fn a_server_that_ends_leaves_no_interpreter_behind() {
     }
 }
 
-/// What an image does whenever Python starts in it, for as long as it likes.
-const PLANTED: &str = "import os, site\n\
-    directory = site.getusersitepackages()\n\
-    os.makedirs(directory)\n\
-    open(directory + '/usercustomize.py', 'w').write('import os\\nos.system(\"sleep 7771\")\\n')";
+/// What an image does whenever Python starts in it: it sleeps for as long as it likes.
+const SLEEPS: &str = "import os\nos.system('sleep 7771')\n";
 
-/// The states of what was planted, one letter each.
-fn planted(client: &Client) -> Vec<char> {
-    let is_planted = |process: &u32| {
+/// The same, but it works, and has a timer wake it whenever it was stopped. Without a handler the kernel would give up the timer.
+const WAKES_ITSELF: &str = "import ctypes, signal\n\
+    class Event(ctypes.Structure):\n\
+    \x20   _fields_ = [('value', ctypes.c_void_p), ('signal', ctypes.c_int), ('way', ctypes.c_int), ('rest', ctypes.c_char * 48)]\n\
+    timer, every = ctypes.c_void_p(), (ctypes.c_long * 4)(0, 200000000, 0, 200000000)\n\
+    libc = ctypes.CDLL(None)\n\
+    signal.signal(signal.SIGCONT, lambda *_: None)\n\
+    assert libc.timer_create(1, ctypes.byref(Event(None, 18, 0, b'')), ctypes.byref(timer)) == 0\n\
+    assert libc.timer_settime(timer, 0, every, None) == 0\n\
+    while True: pass\n";
+
+/// An image with this in the start of its Python, as a caller would make it.
+fn plant(client: &mut Client, name: &str, code: &str) -> Value {
+    let made = client.call("create_sandbox", json!({}));
+    let sandbox = made["structuredContent"]["sandbox_id"].clone();
+    let writes = "import os, site, sys\n\
+        directory = site.getusersitepackages()\n\
+        os.makedirs(directory)\n\
+        open(directory + '/usercustomize.py', 'w').write(sys.stdin.read())";
+    let argv = json!(["python3", "-c", writes]);
+    let done = client.call("run_command", json!({ "sandbox_id": sandbox, "argv": argv, "stdin": code }));
+    assert_eq!(done["structuredContent"]["exit_code"], 0, "{done}");
+    client.call("save_sandbox", json!({ "sandbox_id": sandbox, "name": name }));
+    client.call("stop_sandbox", json!({ "sandbox_id": sandbox }));
+    json!({ "language": "python", "code": "print(1)", "image": format!("saved:{name}"), "timeout_s": 2 })
+}
+
+/// The states of the processes with this in their command, one letter each.
+fn states(client: &Client, word: &str) -> Vec<char> {
+    let is_meant = |process: &u32| {
         let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains("7771")
+        String::from_utf8_lossy(&line).contains(word)
     };
     let state = |process: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
         stat.rsplit_once(") ")?.1.chars().next()
     };
-    client.processes().into_iter().filter(is_planted).filter_map(state).collect()
+    client.processes().into_iter().filter(is_meant).filter_map(state).collect()
 }
 
 #[test]
@@ -438,17 +462,40 @@ fn an_image_does_nothing_for_nobody() {
     needs_sandboxes!();
     let world = World::new();
     let mut client = Client::hello(&world, &[], VERSION);
-    let made = client.call("create_sandbox", json!({}));
-    let sandbox = made["structuredContent"]["sandbox_id"].clone();
-    let done = client.call("run_command", json!({ "sandbox_id": sandbox, "argv": ["python3", "-c", PLANTED] }));
-    assert_eq!(done["structuredContent"]["exit_code"], 0, "{done}");
-    client.call("save_sandbox", json!({ "sandbox_id": sandbox, "name": "planted" }));
-    client.call("stop_sandbox", json!({ "sandbox_id": sandbox }));
-    let in_image = json!({ "language": "python", "code": "print(1)", "image": "saved:planted", "timeout_s": 2 });
+    let in_image = plant(&mut client, "planted", SLEEPS);
     assert_eq!(run(&mut client, in_image.clone())["status"], "timed_out", "it runs where it was asked for");
     support::wait_until("all of it is stopped", || {
-        let states = planted(&client);
+        let states = states(&client, "7771");
         !states.is_empty() && states.iter().all(|state| *state == 'T')
     });
     assert_eq!(run(&mut client, in_image)["status"], "timed_out", "it goes on where it is asked for");
+}
+
+#[test]
+fn what_wakes_itself_for_nobody_is_ended() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::hello(&world, &[], VERSION);
+    let in_image = plant(&mut client, "awake", WAKES_ITSELF);
+    assert_eq!(run(&mut client, in_image.clone())["status"], "timed_out", "it runs where it was asked for");
+    // The script's own name is in the command of every interpreter that waits for it.
+    support::wait_until("it runs for nobody, too", || states(&client, ".run-").contains(&'R'));
+    let begun = Instant::now();
+    while !states(&client, ".run-").is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it runs on: {:?}", states(&client, ".run-"));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert_eq!(run(&mut client, in_image)["status"], "timed_out", "the image is of use all the same");
+}
+
+#[test]
+fn what_keeps_still_is_there_however_long_it_waits() {
+    needs_sandboxes!();
+    let world = World::new();
+    let mut client = Client::hello(&world, &[], VERSION);
+    run(&mut client, python("print(1)"));
+    // Stopped after five seconds, and looked at thrice.
+    std::thread::sleep(Duration::from_secs(22));
+    let age = age(&mut client);
+    assert!(age > 1500.0, "the interpreter was started {age} hundredths of a second before");
 }

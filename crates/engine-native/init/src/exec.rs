@@ -17,7 +17,7 @@ use crate::identity;
 use crate::log::Log;
 use crate::memory;
 use crate::syscall::{self, Reaped};
-use crate::tree;
+use crate::tree::{self, Doings};
 use crate::weaken;
 use crate::wire::{self, EndCause, Exec, ExecEnd, ExecStage, FromExec, LogEnd, Prelude, Terminal, ToExec};
 
@@ -29,6 +29,10 @@ pub const MOST_START_SECONDS: u32 = 30;
 /// What was begun ahead may do so much as it starts, modules and all. Then it does nothing until somebody wants it: an image can
 /// have its interpreters do what it likes, and no owner would answer for that.
 const START_AHEAD: Duration = Duration::from_secs(5);
+
+/// How often what was stopped is looked at. A process can have a timer wake it, so being told to stop is no bound; whoever does
+/// something all the same is ended.
+const LOOK: Duration = Duration::from_secs(5);
 
 fn failed(stage: ExecStage) -> impl Fn(rustix::io::Errno) -> Failure {
     move |error| (stage, error.raw_os_error())
@@ -46,7 +50,7 @@ pub fn supervise(request: Exec, channel: OwnedFd, streams: Vec<OwnedFd>, signals
             // The terminal is the server's now: it hangs up when the server closes it.
             let started = Started { controller: None, ..started };
             let channel = told.is_ok().then_some(channel);
-            Supervisor { request, channel, started, ended: None, left_dead: false, paused: false }.run();
+            Supervisor { request, channel, started, ended: None, left_dead: false, waiting: Waiting::Starts }.run();
         }
     }
 }
@@ -267,8 +271,17 @@ struct Supervisor {
     ended: Option<i32>,
     /// More children may be dead than were collected.
     left_dead: bool,
-    /// It was begun ahead, has had its time to start, and was stopped until its script comes.
-    paused: bool,
+    waiting: Waiting,
+}
+
+/// How far one has come that was begun ahead and has no script yet.
+enum Waiting {
+    Starts,
+    /// It has had its time. Stopping may take a moment, so what it has done is read later.
+    Stopped {
+        done: Option<Doings>,
+        next_look: Instant,
+    },
 }
 
 struct Ready {
@@ -345,7 +358,7 @@ impl Supervisor {
                 self.started.memory_kills = memory::kills();
                 self.started.cpu_before = syscall::process_cpu(self.started.pid).unwrap_or_default();
                 self.request.timeout_milliseconds = timeout_milliseconds;
-                if std::mem::take(&mut self.paused) {
+                if let Waiting::Stopped { .. } = self.waiting {
                     tree::resume_descendants(self.started.orphans);
                 }
                 ahead.hand_over(script)
@@ -365,23 +378,13 @@ impl Supervisor {
     }
 
     fn wait(&mut self) -> Event {
-        let is_ahead = self.started.ahead.is_some();
-        let time = if is_ahead { START_AHEAD } else { Duration::from_millis(self.request.timeout_milliseconds) };
-        let deadline = self.started.at + time;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() && !self.paused {
-                if !is_ahead {
-                    return Event::DeadlinePassed;
-                }
-                self.paused = tree::pause_descendants(self.started.orphans);
-                if !self.paused {
-                    return Event::DeadlinePassed;
-                }
+            let left = self.deadline().saturating_duration_since(Instant::now());
+            if left.is_zero() && !(self.started.ahead.is_some() && self.keeps_still()) {
+                return Event::DeadlinePassed;
             }
-            // What has no script yet may wait for it for ever.
             let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let ready = self.poll((!self.paused).then_some(&timeout));
+            let ready = self.poll(Some(&timeout));
             // Children first: a command that ended in the moment it was to be killed has ended by itself.
             if ready.signals {
                 self.collect();
@@ -398,6 +401,34 @@ impl Supervisor {
                 };
             }
         }
+    }
+
+    /// When to end the command, or to look at one that waits for its script.
+    fn deadline(&self) -> Instant {
+        if self.started.ahead.is_none() {
+            return self.started.at + Duration::from_millis(self.request.timeout_milliseconds);
+        }
+        match self.waiting {
+            Waiting::Starts => self.started.at + START_AHEAD,
+            Waiting::Stopped { next_look, .. } => next_look,
+        }
+    }
+
+    /// Have one that was begun ahead do nothing until its script comes; `false` when it does something.
+    fn keeps_still(&mut self) -> bool {
+        let done = match &mut self.waiting {
+            Waiting::Starts if tree::pause_descendants(self.started.orphans) => None,
+            Waiting::Starts => return false,
+            Waiting::Stopped { done, .. } => {
+                let now = Doings::of_descendants(self.started.orphans);
+                if now.is_none() || done.as_ref().is_some_and(|before| Some(before) != now.as_ref()) {
+                    return false;
+                }
+                now
+            }
+        };
+        self.waiting = Waiting::Stopped { done, next_look: Instant::now() + LOOK };
+        true
     }
 
     /// Wait for something to happen; output for the log is taken on the way.

@@ -7,7 +7,7 @@
 //! A kernel without subreapers (gVisor) gives what loses its parent to process 1, where nobody can tell whose it was. There
 //! everything counts as the exec's that process 1 was given since the exec began: rather too much than something left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -88,6 +88,28 @@ pub fn resume_descendants(orphans: Orphans) {
     }
 }
 
+/// What the descendants of this process had done by some moment. Two that are equal are proof that none of them did anything
+/// in between: whoever runs has spent time, and whoever was there only meanwhile had a number.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Doings {
+    spent: BTreeMap<(i32, u64), u64>,
+    last_number: i32,
+}
+
+impl Doings {
+    /// `None` where it cannot be told.
+    pub fn of_descendants(orphans: Orphans) -> Option<Self> {
+        let last_number = last_number(&std::fs::read("/proc/loadavg").ok()?)?;
+        let spent = descendants(orphans).into_iter().map(|process| ((process.pid, process.started), process.spent));
+        Some(Self { spent: spent.collect(), last_number })
+    }
+}
+
+/// The number that the newest process of this namespace was given.
+fn last_number(loads: &[u8]) -> Option<i32> {
+    number(loads.trim_ascii_end().rsplit(|&byte| byte == b' ').next()?)
+}
+
 /// Kill every process of the sandbox but this one, which is process 1: those that somebody started from outside, too.
 pub fn kill_all_others() {
     let give_up = Instant::now() + ALL_PATIENCE;
@@ -152,6 +174,8 @@ struct Process {
     session: i32,
     /// In ticks since the machine started.
     started: u64,
+    /// Time on processors, with that of the children it has collected, in ticks.
+    spent: u64,
 }
 
 impl Process {
@@ -199,8 +223,10 @@ fn parse_stat(pid: i32, stat: &[u8]) -> Option<Process> {
     let state = *fields.next()?.first()?;
     let parent = number(fields.next()?)?;
     let session = fields.nth(1).and_then(number).unwrap_or(0);
-    let started = fields.nth(15).and_then(number).unwrap_or(0);
-    Some(Process { pid, parent, state, session, started })
+    let mut fields = fields.skip(7);
+    let spent = fields.by_ref().take(4).filter_map(number::<u64>).sum();
+    let started = fields.nth(4).and_then(number).unwrap_or(0);
+    Some(Process { pid, parent, state, session, started, spent })
 }
 
 fn number<T: std::str::FromStr>(field: &[u8]) -> Option<T> {
@@ -213,14 +239,25 @@ mod tests {
 
     #[test]
     fn a_hostile_name_does_not_move_the_fields() {
-        let stat = b"7 (a) S 1 (b) R 42 8 9 0 -1 4194304 0 0 0 0 0 0 0 0 20 0 1 0 777 0";
+        let stat = b"7 (a) S 1 (b) R 42 8 9 0 -1 4194304 0 0 0 0 1 20 300 4000 20 0 1 0 777 0";
         let process = parse_stat(7, stat).unwrap();
         assert_eq!((process.pid, process.parent, process.state), (7, 42, b'R'));
-        assert_eq!((process.session, process.started), (9, 777));
+        assert_eq!((process.session, process.spent, process.started), (9, 4321, 777));
         let own = super::process(std::process::id() as i32).unwrap();
         assert!(own.started > 0, "the moment of its start is found");
         assert!(parse_stat(7, b"").is_none());
         assert!(parse_stat(7, b"7 (a)").is_none());
+    }
+
+    #[test]
+    fn who_was_there_only_meanwhile_is_noticed() {
+        let doings = || Doings::of_descendants(Orphans(None)).expect("a process table");
+        let before = doings();
+        assert!(before.last_number > 0);
+        std::process::Command::new("true").status().unwrap();
+        assert_ne!(before.last_number, doings().last_number, "nothing of it is left but its number");
+        assert_eq!(last_number(b"0.20 0.18 0.12 1/80 11206\n"), Some(11206));
+        assert_eq!(last_number(b""), None);
     }
 
     #[test]
