@@ -27,10 +27,11 @@ pub(crate) fn plans() -> Vec<Plan> {
 
 fn analyse(installed: &Installed) -> Result<()> {
     let scene = Scene::new(installed)?;
-    let mut hands = CLIENT.start(&scene, "stdio", &scene.stdio_server())?;
+    // A client may name no image of a server's daemon; the operator does.
+    let server = [scene.stdio_server(), vec!["--image".to_owned(), older::for_work(&scene)?]].concat();
+    let mut hands = CLIENT.start(&scene, "stdio", &server)?;
     let files = json!([{ "path": "sales.csv", "content": SALES }]);
-    let image = older::for_work(&scene)?;
-    let loaded = run(&mut hands, &json!({ "context": "main", "code": LOAD, "files": files, "image": image }))?;
+    let loaded = run(&mut hands, &json!({ "context": "main", "code": LOAD, "files": files }))?;
     ensure(loaded["structuredContent"]["result"] == "10", || format!("it is not loaded: {loaded}"))?;
     let sandbox = text(&loaded["structuredContent"]["sandbox_id"]).to_owned();
     let mut next = |context: &str, code: &str| {
@@ -39,7 +40,12 @@ fn analyse(installed: &Installed) -> Result<()> {
     let cleaned = next("main", CLEAN)?;
     ensure(cleaned["structuredContent"]["result"] == "9", || format!("it is not clean: {cleaned}"))?;
     let plotted = next("main", PLOT)?;
-    let kinds: Vec<_> = plotted["content"].as_array().into_iter().flatten().map(|block| text(&block["type"])).collect();
+    let mut blocks: Vec<_> = plotted["content"].as_array().into_iter().flatten().collect();
+    if installed.daemon.is_some() {
+        let remark = blocks.pop().map_or("", |block| text(&block["text"]));
+        ensure(remark.starts_with("[this sandbox stands without "), || format!("no missing wall is told: {remark}"))?;
+    }
+    let kinds: Vec<_> = blocks.iter().map(|block| text(&block["type"])).collect();
     ensure(kinds == ["text", "image"], || format!("there is no plot after the text: {kinds:?}"))?;
 
     let forked = hands.call("fork_context", &json!({ "sandbox_id": sandbox, "context": "main", "count": 4 }))?;
