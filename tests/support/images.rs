@@ -10,7 +10,7 @@ use crate::daemon::Daemon;
 use crate::program::run;
 
 /// Part of the name of the file, so that another recipe makes another file.
-const PACKAGES: &str = "python3-minimal,nodejs";
+const PACKAGES: &str = "python3,nodejs";
 
 /// For programs that people use on networks.
 const NETWORK_PACKAGES: &str = "ca-certificates,curl,git,nodejs,python3";

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::{Value, json};
 use support::server::{Answer, Server};
-use support::{World, sandboxes_work, wait_until};
+use support::{Engine, World, sandboxes_work, wait_until};
 
 macro_rules! needs_sandboxes {
     () => {
@@ -432,7 +432,7 @@ fn live_state_follows_what_happens() {
     let sandbox = &told.last().unwrap().1["sandboxes"][0];
     assert_eq!(
         (&sandbox["owner"], &sandbox["own"], &sandbox["image"]),
-        (&json!("local"), &json!(true), &json!("host"))
+        (&json!("local"), &json!(true), &json!(Engine::of_test().image()))
     );
     assert!(sandbox["memory_bytes"].is_u64() && sandbox["created_at"].is_string(), "{sandbox}");
     nobody.delete(&server, &format!("/api/sandboxes/{id}"));

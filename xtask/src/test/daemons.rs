@@ -25,6 +25,8 @@ const PROGRAMS: &[&str] = &[
     "machine",
     "mcp_stdio",
     "mcp_live",
+    "mcp_contexts",
+    "mcp_jobs",
     "mcp_life",
     "mcp_copy",
     "mcp_environments",
@@ -33,6 +35,8 @@ const PROGRAMS: &[&str] = &[
     "http_end",
     "http_sse",
     "http_access",
+    "http_api",
+    "http_files",
     "profile_cloudflare",
 ];
 
@@ -47,11 +51,14 @@ const LATER_PROGRAMS: &[&str] = &[
     "machine",
     "mcp_copy",
     "mcp_environments",
+    "mcp_jobs",
     "mcp_protocol",
     "http_mcp",
     "http_end",
     "http_sse",
     "http_access",
+    "http_api",
+    "http_files",
 ];
 
 /// Tests of the daemons that ask Podman what they ask Docker in the same words: about images, for older servers, and what

@@ -5,6 +5,7 @@ use std::io::Write;
 use crate::careless::Careless;
 use crate::client::{Reply, begin, finish};
 use crate::scene::{Scene, Store, needs_sandboxes};
+use crate::support::Engine;
 
 const MEBIBYTE: usize = 1 << 20;
 
@@ -103,6 +104,10 @@ fn no_more_files_get_in_than_the_sandbox_may_have() {
         scene.send("POST", &scene.at("/workspace"), &headers, (form + "--X--").as_bytes()).status
     };
     assert_eq!(post(0, 1001), 413, "a form brings 1000");
+    if matches!(Engine::of_test(), Engine::OfDaemon { name, .. } if name == "podman") {
+        eprintln!("SKIPPED on podman: it has no way to bound the number of files");
+        return;
+    }
     assert_eq!(post(1, 1000), 507);
     let count: usize = scene.run("find /workspace -type f | wc -l").trim().parse().unwrap();
     assert!((1000..=1500).contains(&count), "{count}");

@@ -2,17 +2,18 @@
 
 use serde_json::{Value, json};
 
-use super::lab::{Lab, text};
+use super::lab::{Lab, blocks, text, told};
 use super::needs_sandboxes;
 
 /// The kinds of an answer's blocks, with the beginning of each text.
+#[track_caller]
 pub fn kinds(answer: &Value) -> Vec<String> {
     let shown = |block: &Value| match block["type"].as_str().unwrap() {
         "text" => block["text"].as_str().unwrap().lines().next().unwrap_or_default().to_owned(),
         "image" => block["mimeType"].as_str().unwrap().to_owned(),
         other => other.to_owned(),
     };
-    answer["content"].as_array().unwrap().iter().map(shown).collect()
+    blocks(answer).iter().map(shown).collect()
 }
 
 /// One white pixel.
@@ -40,7 +41,7 @@ fn what_is_displayed_comes_in_order_with_the_text() {
     // Nothing lies among the files of the user.
     assert_eq!(run["artifacts"], json!([]));
     let plain = lab.ask("main", "display('words', 42)\n[1, 2]");
-    assert_eq!(text(&plain), "words\n42\n[result]\n[1, 2]\n");
+    assert_eq!(told(&plain), "words\n42\n[result]\n[1, 2]\n");
 }
 
 #[test]

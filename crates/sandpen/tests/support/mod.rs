@@ -99,6 +99,14 @@ impl Engine {
         Self::OfDaemon { name, address: named("SANDPEN_TEST_DAEMON"), image: named("SANDPEN_TEST_IMAGE") }
     }
 
+    /// What sandboxes are made from when nothing is said.
+    pub fn image(&self) -> &str {
+        match self {
+            Self::Embedded => "host",
+            Self::OfDaemon { image, .. } => image,
+        }
+    }
+
     fn settings(&self) -> Vec<(&'static str, &str)> {
         match self {
             Self::Embedded => Vec::new(),
