@@ -263,7 +263,7 @@ impl Shared {
         let _held = self.daemon.names().hold(&record::container_name(&description.id));
         let made = match self.build(description, image, abandoned).await {
             // Process 1 is not at the daemon yet, or was removed behind our back. To look every time would cost more.
-            Err(error) if is_without_program(&error) => {
+            Err(error) if self.is_without_program(&error) => {
                 // Also while somebody else brings it.
                 self.daemon.unless_hanging(self.agent.fill(&self.daemon, self.maker(), &image.id)).await?;
                 self.build(description, image, abandoned).await
@@ -282,11 +282,13 @@ impl Shared {
         image: &Facts,
         abandoned: &CancellationToken,
     ) -> Result<(Live, Vec<GuestPath>)> {
+        let hosts = self.agent.hosts(&self.daemon, self.maker(), &image.id).await?;
         let body = translate::container(&Wanted {
             flavour: self.config.flavour,
             maker: self.maker(),
             description,
             agent_volume: &self.agent.name,
+            hosts,
             volumes: &image.volumes,
             runtime: self.config.runtime.as_deref(),
             has_ipv6: !self.without_ipv6.load(Ordering::Relaxed),
@@ -321,6 +323,11 @@ impl Shared {
                 Err(error)
             }
         }
+    }
+
+    /// Whether a daemon says that the program that it is to start is not there, or what lies beside it.
+    fn is_without_program(&self, error: &Error) -> bool {
+        error.cause().is_some_and(|cause| self.agent.is_missed_by(&cause.to_string()))
     }
 
     async fn take_back(&self, live: &Live) {
@@ -458,12 +465,6 @@ fn volumes(image: &Facts) -> Vec<GuestPath> {
 
 fn already_exists(id: &SandboxId) -> Error {
     Error::new(ErrorKind::AlreadyExists, format!("there is a sandbox {id} already"))
-}
-
-/// What a daemon says when the program that it is to start is not there.
-fn is_without_program(error: &Error) -> bool {
-    let said = error.cause().map(ToString::to_string).unwrap_or_default();
-    said.contains(translate::AGENT_PROGRAM) && said.contains("no such file")
 }
 
 /// A refusal of the daemon in words of sandboxes, where its reason is known.

@@ -45,6 +45,9 @@ const NO_DOMAINS: &str = ".";
 /// What programs find as settings of their resolver, where the daemon leaves those to the image.
 pub const RESOLVER_SETTINGS: &str = "nameserver 127.0.0.1\n";
 
+/// Where programs look names up first.
+const HOSTS_FILE: &str = "/etc/hosts";
+
 /// Process 1, its worker that stands by, the server's bridge and the supervisor of a command. Daemons count them too.
 const HELPERS: u32 = 4;
 
@@ -120,6 +123,8 @@ pub struct Wanted<'a> {
     pub maker: Maker<'a>,
     pub description: &'a Description,
     pub agent_volume: &'a str,
+    /// Where the daemon's host has the hosts file of sandboxes, for a daemon that would give them its own.
+    pub hosts: Option<&'a str>,
     /// Directories for which the image asks for a volume.
     pub volumes: &'a [String],
     pub runtime: Option<&'a str>,
@@ -201,7 +206,8 @@ pub fn directories(description: &Description) -> Vec<GuestPath> {
 }
 
 fn host(wanted: &Wanted<'_>) -> HostConfig {
-    let VolumeMounts { mounts, binds } = volumes(wanted);
+    let VolumeMounts { mounts, mut binds } = volumes(wanted);
+    binds.extend(wanted.hosts.map(|hosts| format!("{hosts}:{HOSTS_FILE}:ro")));
     let limits = &wanted.description.limits;
     let memory = number(limits.memory.bytes());
     let has_network = !wanted.description.network.is_none();

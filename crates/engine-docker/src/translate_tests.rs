@@ -10,7 +10,9 @@ const MAKER: Maker<'static> = Maker { installation: "0123456789abcdef", instance
 fn translated(flavour: Flavour, description: &Description, volumes: &[String], runtime: Option<&str>) -> String {
     let kernel = Kernel::of(runtime, &DaemonFacts::default());
     let agent_volume = "sandpen-agent-hash";
-    let wanted = Wanted { flavour, maker: MAKER, description, agent_volume, volumes, runtime, has_ipv6: true, kernel };
+    let hosts = (flavour == Flavour::Podman).then_some("/volumes/sandpen-agent-hash/_data/hosts");
+    let has_ipv6 = true;
+    let wanted = Wanted { flavour, maker: MAKER, description, agent_volume, hosts, volumes, runtime, has_ipv6, kernel };
     // By way of a value, whose keys can be put in order.
     let mut value = serde_json::to_value(container(&wanted)).unwrap();
     value.sort_all_objects();

@@ -88,7 +88,6 @@ impl Flavour {
                     "[containers]\n\
                      default_ulimits = [\"nofile={open}:{open}\", \"nproc={processes}:{processes}\"]\n\
                      log_driver = \"k8s-file\"\n\
-                     base_hosts_file = \"none\"\n\
                      [engine]\n\
                      runtime = \"runc\"\n\
                      cgroup_manager = \"cgroupfs\"\n\

@@ -13,6 +13,7 @@ pub const CASES: &[Case] = &[
     ("walls::they_are_for_a_containers_root_too", |world| Box::pin(process_1(world, root_spec()))),
     ("walls::no_namespaces_can_be_made", |world| Box::pin(namespaces(world))),
     ("walls::nothing_of_the_daemon_is_inside", |world| Box::pin(nothing_of_the_daemon(world))),
+    ("walls::names_that_the_daemons_host_knows_are_not_inside", |world| Box::pin(names_of_the_host(world))),
 ];
 
 async fn read_only(world: World) {
@@ -63,9 +64,12 @@ async fn process_1(world: World, spec: SandboxSpec) {
                  except ConnectionError: print(b\"\")'";
     assert_eq!(says(&engine, &id, knock).await, "b''\n");
     if world.is_gvisor() && spec.role != Role::Guest {
-        // Who is root there can end process 1, and with it the own sandbox, which callers hear.
-        let request = ExecRequest::shell("kill -9 1; sleep 60", Duration::from_secs(90)).unwrap();
-        let ended = engine.start(&id, &request).await.unwrap().control.wait().await.unwrap();
+        // Who is root there can end process 1, and with it the own sandbox, which callers hear; here one who was told before
+        // that it has started.
+        let request = ExecRequest::shell("read go; kill -9 1; sleep 60", Duration::from_secs(90)).unwrap();
+        let process = engine.start(&id, &request).await.unwrap();
+        drop(process.stdin);
+        let ended = process.control.wait().await.unwrap();
         assert_eq!(ended.status, ExecStatus::Killed);
         assert_eq!(engine.usage(&id).await.unwrap_err().kind(), ErrorKind::NotFound);
         return;
@@ -114,4 +118,32 @@ async fn nothing_of_the_daemon(world: World) {
     let expected = if world.is_gvisor() { "0\n" } else { "0\n00:00:00:00:00:00\n" };
     assert_eq!(says(&engine, &id, script).await, expected);
     engine.destroy(&id).await.unwrap();
+}
+
+async fn names_of_the_host(world: World) {
+    let own = std::fs::read_to_string("/etc/hosts").unwrap_or_default();
+    let engine = world.engine().await;
+    for spec in [spec(), root_spec()] {
+        let id = make(&engine, &spec).await;
+        let inside = says(&engine, &id, "cat /etc/hosts").await;
+        let strange: Vec<_> = names(&inside).filter(|name| !is_usual(name)).collect();
+        assert_eq!(strange, [""; 0], "of {inside:?}, where the host has {own:?}");
+        assert_eq!(says(&engine, &id, "getent hosts localhost | head -n 1 | wc -l").await, "1\n");
+        engine.destroy(&id).await.unwrap();
+    }
+    // Where a container of somebody else's would know them, this can fail.
+    let Some(known) = names(&own).find(|name| !is_usual(name)) else { return };
+    let plain = world.printed_by_a_plain_container(&["cat", "/etc/hosts"]).await;
+    assert_eq!(names(&plain).any(|name| name == known), world.is_podman(), "{known} in {plain:?}");
+}
+
+/// All names of a hosts file.
+fn names(hosts: &str) -> impl Iterator<Item = &str> {
+    let lines = hosts.lines().map(|line| line.split('#').next().unwrap_or_default());
+    lines.flat_map(|line| line.split_whitespace().skip(1))
+}
+
+/// Names of the machine itself and of groups of machines, which are the same everywhere.
+fn is_usual(name: &str) -> bool {
+    ["localhost", "sandbox"].contains(&name) || name.starts_with("ip6-")
 }

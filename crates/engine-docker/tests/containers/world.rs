@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 
-use bollard::models::{ContainerConfig, ContainerSummary};
+use bollard::models::{ContainerConfig, ContainerSummary, HostConfig};
 use bollard::query_parameters::{
-    CommitContainerOptionsBuilder, CreateContainerOptionsBuilder, ListContainersOptionsBuilder, ListVolumesOptions,
-    RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder, UploadToContainerOptionsBuilder,
+    AttachContainerOptionsBuilder, CommitContainerOptionsBuilder, CreateContainerOptionsBuilder,
+    ListContainersOptionsBuilder, ListVolumesOptions, RemoveContainerOptionsBuilder, RemoveImageOptionsBuilder,
+    UploadToContainerOptionsBuilder,
 };
 use bollard::{API_DEFAULT_VERSION, Docker, body_full};
-use engine_docker::{DockerConfig, DockerEngine};
+use engine_docker::{DockerConfig, DockerEngine, Flavour};
+use futures_util::StreamExt;
 use sandbox::{Engine, ExecRequest, Insistence, Owner, Role, SandboxId, SandboxSpec};
 use tempfile::TempDir;
 use tokio::io::AsyncReadExt;
@@ -102,6 +104,24 @@ impl World {
         self.docker.create_container(Some(options), body).await.unwrap().id
     }
 
+    /// What a program prints in a container of somebody else's that the daemon makes as it likes, without a network.
+    pub async fn printed_by_a_plain_container(&self, argv: &[&str]) -> String {
+        let body = bollard::models::ContainerCreateBody {
+            image: Some(self.place.image.clone()),
+            entrypoint: Some(argv.iter().map(|word| (*word).to_owned()).collect()),
+            host_config: Some(HostConfig { network_mode: Some("none".to_owned()), ..Default::default() }),
+            attach_stdout: Some(true),
+            ..Default::default()
+        };
+        let made = self.docker.create_container(None, body).await.unwrap();
+        let options = AttachContainerOptionsBuilder::default().stdout(true).stream(true).build();
+        let attached = self.docker.attach_container(&made.id, Some(options)).await.unwrap();
+        self.docker.start_container(&made.id, None).await.unwrap();
+        let pieces: Vec<_> = attached.output.collect().await;
+        self.remove(&made.id).await;
+        pieces.into_iter().map(|piece| String::from_utf8_lossy(&piece.unwrap().into_bytes()).into_owned()).collect()
+    }
+
     /// The names of all containers that begin so, in any state.
     pub async fn containers(&self, prefix: &str) -> Vec<String> {
         let listed = self.listed(&HashMap::new()).await;
@@ -126,6 +146,10 @@ impl World {
     pub async fn volumes(&self) -> Vec<String> {
         let listed = self.docker.list_volumes(None::<ListVolumesOptions>).await.unwrap().volumes;
         listed.unwrap_or_default().into_iter().map(|volume| volume.name).collect()
+    }
+
+    pub fn is_podman(&self) -> bool {
+        self.place.flavour == Flavour::Podman
     }
 
     /// Whether programs speak to another kernel than the host's.
