@@ -183,7 +183,7 @@ fn networks_work(world: &World) -> bool {
     }
     let done = world.run(&["run", "bash", "true", "--network", "a.example"]);
     if done.stderr.contains("cannot give a sandbox a network") {
-        eprintln!("SKIPPED: {}", done.stderr);
+        crate::support::skip(&done.stderr);
         return false;
     }
     done.expect(0, "");

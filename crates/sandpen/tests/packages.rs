@@ -138,7 +138,7 @@ fn a_login_is_used_and_not_seen() {
     needs_sandboxes!();
     let shop = Shop::open();
     let Some(index) = PrivateIndex::start(&shop.world.work().join("private"), "me:canary-password") else {
-        eprintln!("SKIPPED: no certificates can be made: an index with a login is not tested");
+        crate::support::skip("no certificates can be made: an index with a login is not tested");
         return;
     };
     let run = |login: &str, code: &str, package: &str| {
@@ -312,7 +312,7 @@ fn numpy_and_pandas_work_where_there_is_an_index() {
     let done = install();
     if done.code == Some(125) && (done.stderr.contains("does not answer") || done.stderr.contains("neither uv nor pip"))
     {
-        eprintln!("SKIPPED: numpy and pandas were not installed: {}", done.stderr);
+        crate::support::skip(&format!("numpy and pandas were not installed: {}", done.stderr));
         return;
     }
     done.expect(0, "3\n");

@@ -272,7 +272,7 @@ fn programs_cannot_tell_whether_their_interpreter_was_started_ahead() {
 fn has(client: &mut Client, module: &str) -> bool {
     let found = run(client, python(&format!("import {module}")))["exit_code"] == 0;
     if !found {
-        eprintln!("SKIPPED: the image has no {module}");
+        crate::support::skip(&format!("the image has no {module}"));
     }
     found
 }

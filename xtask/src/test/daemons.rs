@@ -38,6 +38,19 @@ const PROGRAMS: &[&str] = &[
     "http_api",
     "http_files",
     "profile_cloudflare",
+    "previews",
+    "reload",
+    "limits",
+    "http_tenants",
+    "code_runner",
+    "http_auth",
+    "http_oauth",
+    "audit",
+    "metrics",
+    "traces",
+    "canaries",
+    "profiles",
+    "profile_automata",
 ];
 
 /// Of them, those that are left out when nobody asked for them: in the first four most of the time goes to package managers and
@@ -59,6 +72,19 @@ const LATER_PROGRAMS: &[&str] = &[
     "http_access",
     "http_api",
     "http_files",
+    "previews",
+    "reload",
+    "limits",
+    "http_tenants",
+    "code_runner",
+    "http_auth",
+    "http_oauth",
+    "audit",
+    "metrics",
+    "traces",
+    "canaries",
+    "profiles",
+    "profile_automata",
 ];
 
 /// Tests of the daemons that ask Podman what they ask Docker in the same words: about images, for older servers, and what

@@ -272,7 +272,7 @@ async fn keepsake(world: World) {
 async fn impossible(world: World) {
     let runtimes = world.docker.info().await.unwrap().runtimes.unwrap_or_default();
     if world.place.flavour != Flavour::Docker || !runtimes.contains_key("runsc") {
-        println!("MISSING: this daemon has no runtime runsc: that a network is refused there is not shown");
+        println!("SKIPPED: this daemon has no runtime runsc: that a network is refused there is not shown");
         return;
     }
     let config = DockerConfig { runtime: Some("runsc".to_owned()), ..world.config() };

@@ -1,5 +1,6 @@
 //! Sandboxes that become images, and sandboxes from those.
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -385,7 +386,7 @@ async fn checkpoints_are_saved_with_what_came_after(place: Place) {
             .await;
         if let Err(error) = engine.checkpoint(&sandbox.id).await {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
-            eprintln!("SKIPPED: {error}");
+            _ = writeln!(std::io::stdout(), "SKIPPED: {error}");
             return sandbox.destroy().await;
         }
         sandbox.says("rm -r d gone; mkdir d; echo y >d/y; echo 2 >>both").await;
@@ -408,7 +409,7 @@ async fn forks_are_saved_with_what_they_had(place: Place) {
     let new = SandboxId::random().unwrap();
     if let Err(error) = engine.fork(&source.id, &new, &SandboxSpec::new(Owner::local())).await {
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
-        eprintln!("SKIPPED: {error}");
+        _ = writeln!(std::io::stdout(), "SKIPPED: {error}");
         return source.destroy().await;
     }
     let fork = Sandbox { engine: engine.clone(), id: new };

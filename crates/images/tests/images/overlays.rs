@@ -1,5 +1,6 @@
 //! Layers mounted over each other, which is what they are made for.
 
+use std::io::Write;
 use std::process::Command;
 
 use tar::EntryType;
@@ -25,7 +26,11 @@ fn mounted(place: &Place) -> Option<Vec<String>> {
     let options = ["--mount", "sh", "-c", script, "sh"];
     let output = command.args(options).arg(directories.join(":")).arg(&target).output().unwrap();
     if !output.status.success() {
-        eprintln!("SKIPPED: layers cannot be mounted here: {}", String::from_utf8_lossy(&output.stderr));
+        _ = writeln!(
+            std::io::stdout(),
+            "SKIPPED: layers cannot be mounted here: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         return None;
     }
     let text = String::from_utf8(output.stdout).unwrap();

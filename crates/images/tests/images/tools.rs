@@ -1,5 +1,6 @@
 //! Programs of others that ours must agree with.
 
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
@@ -8,7 +9,7 @@ pub fn find(program: &str, loss: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file());
     if found.is_none() {
-        eprintln!("SKIPPED: {program} is not installed: {loss}");
+        _ = writeln!(std::io::stdout(), "SKIPPED: {program} is not installed: {loss}");
     }
     found
 }

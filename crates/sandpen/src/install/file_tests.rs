@@ -93,6 +93,7 @@ fn what_is_no_text_is_refused() {
 
 #[cfg(unix)]
 mod unix {
+    use std::io::Write;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
@@ -149,7 +150,7 @@ mod unix {
     #[test]
     fn owners_stay() {
         if !system::is_root() {
-            eprintln!("SKIPPED: only root has files of others to change");
+            _ = writeln!(std::io::stdout(), "SKIPPED: only root has files of others to change");
             return;
         }
         use std::os::unix::fs::{MetadataExt, chown};

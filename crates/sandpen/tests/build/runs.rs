@@ -12,7 +12,7 @@ fn place() -> Option<Place> {
         return None;
     }
     if !engine_native::can_build() {
-        eprintln!("SKIPPED: there are no ids for the owners of an image's files");
+        crate::support::skip("there are no ids for the owners of an image's files");
         return None;
     }
     let place = Place::new();
@@ -193,7 +193,7 @@ fn two_builds_of_the_same_commands_both_succeed() {
 #[test]
 fn an_ordinary_user_copies_and_is_told_what_run_takes() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: only root can become an ordinary user");
+        crate::support::skip("only root can become an ordinary user");
         return;
     }
     let home = tempfile::TempDir::with_prefix("sandpen-test-").unwrap();
@@ -233,7 +233,7 @@ fn builder_user() -> Option<(u32, u32)> {
 fn an_ordinary_user_with_ids_builds_and_leaves_nothing() {
     let user = builder_user().filter(|_| rustix::process::geteuid().is_root() && sandboxes_work());
     let Some((user, group)) = user else {
-        eprintln!("SKIPPED: only root can become an ordinary user, and none has subordinate ids");
+        crate::support::skip("only root can become an ordinary user, and none has subordinate ids");
         return;
     };
     let place = Place::new();

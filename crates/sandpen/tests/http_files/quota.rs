@@ -105,7 +105,7 @@ fn no_more_files_get_in_than_the_sandbox_may_have() {
     };
     assert_eq!(post(0, 1001), 413, "a form brings 1000");
     if matches!(Engine::of_test(), Engine::OfDaemon { name, .. } if name == "podman") {
-        eprintln!("SKIPPED on podman: it has no way to bound the number of files");
+        crate::support::skip("on podman: it has no way to bound the number of files");
         return;
     }
     assert_eq!(post(1, 1000), 507);

@@ -9,7 +9,7 @@ use super::needs_sandboxes;
 fn has(lab: &mut Lab, language: &str, code: &str) -> bool {
     let answer = lab.ask_with("probe", code, json!({ "language": language }));
     if answer["isError"] == true {
-        eprintln!("SKIPPED: {}", text(&answer));
+        crate::support::skip(&text(&answer));
     }
     answer["isError"] != true
 }

@@ -70,7 +70,7 @@ fn figures_are_shown_without_being_saved_or_shown() {
     needs_sandboxes!();
     let mut lab = Lab::new();
     if lab.run("main", "import matplotlib")["exit_code"] != 0 {
-        eprintln!("SKIPPED: the image has no matplotlib");
+        crate::support::skip("the image has no matplotlib");
         return;
     }
     let code = "import matplotlib.pyplot as plt\nprint('first')\nplt.plot([1, 2, 3])\nplt.show()\nprint('second')\nplt.figure()\nplt.bar([1, 2], [3, 4])\nfigure = plt.figure()\nfigure.gca().plot([3, 1])\nNone";

@@ -18,7 +18,7 @@ fn single(lab: &mut Lab, fresh: bool, code: &str) -> Value {
 fn has(lab: &mut Lab, module: &str) -> bool {
     let found = single(lab, false, &format!("import {module}"))["structuredContent"]["exit_code"] == 0;
     if !found {
-        eprintln!("SKIPPED: the image has no {module}");
+        crate::support::skip(&format!("the image has no {module}"));
     }
     found
 }

@@ -114,7 +114,7 @@ pub fn has_pip() -> bool {
     let asked = Command::new("/usr/bin/python3").args(["-m", "pip", "--version"]).output();
     let has_it = asked.is_ok_and(|done| done.status.success());
     if !has_it {
-        eprintln!("SKIPPED: the system's Python has no pip: packages of images are not tested");
+        super::skip("the system's Python has no pip: packages of images are not tested");
     }
     has_it
 }
@@ -122,7 +122,7 @@ pub fn has_pip() -> bool {
 pub fn has_npm() -> bool {
     let has_it = Path::new("/usr/bin/npm").exists() && Path::new("/usr/bin/node").exists();
     if !has_it {
-        eprintln!("SKIPPED: npm is not installed: packages of JavaScript are not tested");
+        super::skip("npm is not installed: packages of JavaScript are not tested");
     }
     has_it
 }
