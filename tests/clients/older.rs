@@ -195,12 +195,6 @@ fn keep(scene: &Scene<'_>, client: Client) -> Result<()> {
     let use_it = format!("sh -c {}", quoted(USE));
     expect(&mut hands, "execute_command_in_container", &execute(&id, &use_it), INSTALLED)
         .map_err(|trouble| Trouble(format!("{trouble}; installing said {told}")))?;
-    let is_on_daemon = scene.installed.daemon.is_some();
-    if is_on_daemon {
-        // There what root has written can only be told from the image that it began with. Whose a directory is, and its rights, are
-        // lost, which the export says.
-        export(scene, &mut hands, &id, &INSTALLED.replace("daemon 750", "root 755"))?;
-    }
     let saved = said(&mut hands, "save_container_state", &json!({ "container_id": id, "name": "my-env:v1" }))?;
     ensure(saved.starts_with("Environment saved as image: my-env:v1\n"), || format!("it was not saved: {saved}"))?;
     let gone = format!("Container {id} has been stopped and removed.");
@@ -208,9 +202,12 @@ fn keep(scene: &Scene<'_>, client: Client) -> Result<()> {
 
     let again = create(&mut hands, "my-env:v1", true)?;
     expect(&mut hands, "execute_command_in_container", &execute(&again, &use_it), INSTALLED)?;
-    if !is_on_daemon {
-        export(scene, &mut hands, &again, INSTALLED)?;
-    }
+    let rebuilt = match scene.installed.daemon {
+        None => INSTALLED.to_owned(),
+        // There whose a directory is, and its rights, are lost, which the export says.
+        Some(_) => INSTALLED.replace("daemon 750", "root 755"),
+    };
+    export(scene, &mut hands, &again, &rebuilt)?;
     let gone = format!("Container {again} has been stopped and removed.");
     expect(&mut hands, "exit_container", &json!({ "container_id": again }), &gone)?;
     hands.close()

@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bollard::models::ImageInspect;
-use sandbox::{ChangeKind, Error, GuestPath, ImageName, Result, SandboxId};
+use sandbox::{ChangeKind, Error, ErrorKind, GuestPath, ImageName, Result, SandboxId};
 use tar::{Archive, Builder, Entry, EntryType, Header};
 use tokio_util::io::SyncIoBridge;
 
 use crate::Flavour;
 use crate::altered::Altered;
+use crate::ancestry::{self, Ancestry, layers};
 use crate::bounded::{Allowance, Bounded};
 use crate::carrier::Carrier;
 use crate::engine::{DockerEngine, Shared};
@@ -93,8 +94,8 @@ impl DockerEngine {
         let candidates = candidates.filter(|name| !name.starts_with(SAVED) && is_admitted(name));
         for name in candidates.take(MOST_LOOKED_AT) {
             let Some(other) = self.shared.daemon.image(&name).await? else { continue };
-            let count = self::layers(&other).len();
-            let is_below = count > 0 && layers.starts_with(&self::layers(&other));
+            let count = ancestry::layers(&other).len();
+            let is_below = count > 0 && layers.starts_with(ancestry::layers(&other));
             if is_below && best.as_ref().is_none_or(|(most, ..)| count > *most) {
                 best = Some((count, name, other));
             }
@@ -149,7 +150,8 @@ impl DockerEngine {
 }
 
 impl Shared {
-    /// All that a sandbox can have written to: its places, and what of its own layer is not as its image has it.
+    /// All that a sandbox can have written to: its places, and what of its own layer is not as its image has it. With what those
+    /// had written whose saves its image was made of.
     async fn exported(&self, live: &Live) -> Result<Vec<Altered>> {
         let in_memory = live.description.trees().into_iter().map(|path| Altered { path, kind: ChangeKind::Modified });
         let mut exported: Vec<Altered> = in_memory.collect();
@@ -157,13 +159,58 @@ impl Shared {
             Storage::Memory => {}
             Storage::Layer => exported.extend(self.altered_tops(live).await?),
         }
+        let inherited = Ancestry::of(&self.image_of(&live.description).await?).altered();
+        if inherited.is_empty() {
+            return Ok(exported);
+        }
+        exported.retain(|one| !inherited.iter().any(|above| above != &one.path && above.contains(&one.path)));
+        for one in exported.iter_mut().filter(|one| one.kind == ChangeKind::Added) {
+            // What is new over a saved image may be in the first one, and have been removed in between.
+            one.kind = ChangeKind::Modified;
+        }
+        let files = live.connection.files();
+        for path in inherited {
+            if exported.iter().any(|above| above.path.contains(&path)) {
+                continue;
+            }
+            let kind = match files.stat(&path).await {
+                Ok(_) => ChangeKind::Modified,
+                // The second where a directory above it is something else now.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) => {
+                    ChangeKind::Removed
+                }
+                Err(error) => return Err(error),
+            };
+            exported.push(Altered { path, kind });
+        }
         Ok(exported)
+    }
+
+    /// A container's own layer is what it has over its image, and what is known of that image's begin goes back to its first one.
+    /// Of another nobody can say what it has not.
+    async fn check_base(&self, description: &Description, over: Option<&ExportBase>) -> Result<()> {
+        if description.storage == Storage::Memory || over.is_some_and(|base| base.id == description.image) {
+            return Ok(());
+        }
+        let base = match over {
+            Some(base) => self.daemon.image(&base.id).await?,
+            None => None,
+        };
+        let image = self.image_of(description).await?;
+        if base.is_some_and(|base| Ancestry::of(&image).reaches(&image, &base)) {
+            return Ok(());
+        }
+        Err(Error::unsupported(
+            "a sandbox whose programs are root can only be exported over the image that it was made from, or the first of those that it \
+             was saved from, and that is another one",
+        )
+        .with_hint("export it without another base, where the daemon still has that image; or save it as an image"))
     }
 
     async fn write_layer(&self, live: &Live, over: Option<&ExportBase>, file: File) -> Result<()> {
         let description = &live.description;
+        self.check_base(description, over).await?;
         let trees = self.exported(live).await?;
-        check_base(description, over)?;
         let mut known = Known::default();
         if let Some(base) = over {
             let carrier = Carrier::make_as_root(&self.daemon, self.maker(), &base.id).await?;
@@ -200,17 +247,6 @@ impl Shared {
             output = in_background(move || add_tree(output, &tree, archive, Some(user))).await?;
         }
         in_background(move || output.into_inner().map(drop)).await
-    }
-}
-
-/// A container's own layer is what it has over its image, and says nothing of what it has over another.
-fn check_base(description: &Description, over: Option<&ExportBase>) -> Result<()> {
-    match description.storage {
-        Storage::Layer if over.is_none_or(|base| base.id != description.image) => Err(Error::unsupported(
-            "a sandbox whose programs are root can only be exported over the image that it was made from, and that is another one",
-        )
-        .with_hint("export the first sandbox, before it is saved or forked, without another base; or save this one as an image")),
-        Storage::Layer | Storage::Memory => Ok(()),
     }
 }
 
@@ -312,8 +348,4 @@ fn base(name: &str, image: ImageInspect) -> ExportBase {
 /// Names that mean something to others.
 fn public_names(image: &ImageInspect) -> impl Iterator<Item = &String> {
     image.repo_tags.iter().flatten().filter(|name| !name.starts_with(SAVED) && *name != "<none>:<none>")
-}
-
-fn layers(image: &ImageInspect) -> Vec<String> {
-    image.root_fs.as_ref().and_then(|root| root.layers.clone()).unwrap_or_default()
 }

@@ -312,7 +312,8 @@ fn work_directory(labels: Option<&HashMap<String, String>>, word: Option<&str>) 
     paths(labels, WORK_DIRECTORY).into_iter().next().or(said.filter(translate::is_own_directory))
 }
 
-fn paths(labels: Option<&HashMap<String, String>>, label: &str) -> Vec<GuestPath> {
+/// The paths of a label, as [`tree_list`] writes them.
+pub fn paths(labels: Option<&HashMap<String, String>>, label: &str) -> Vec<GuestPath> {
     let listed = labels.and_then(|labels| labels.get(label)).map_or("", String::as_str);
     let paths = listed.split(',').filter(|path| !path.is_empty()).map(percent_decode_str);
     paths

@@ -23,6 +23,7 @@ use sandbox::Result;
 
 mod agent_volume;
 mod altered;
+mod ancestry;
 mod attach;
 mod bounded;
 mod built;

@@ -108,7 +108,8 @@ impl Shared {
         let mut summary = self.put_over(&carrier, files.as_ref(), description).await?;
         summary.left_out += left_out;
         summary.bytes += committed.as_ref().map_or(0, |committed| committed.bytes);
-        let labels = labels(description, summary);
+        let mut labels = labels(description, summary);
+        labels.extend(self.ancestry(live, &base).await?.labels());
         let installation = &self.places.installation;
         let repository = image::saved_repository(installation, &description.owner);
         let place = image::saved_name(installation, &description.owner, name);
