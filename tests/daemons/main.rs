@@ -25,7 +25,7 @@ mod waits;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use libtest_mimic::{Arguments, Failed, Trial};
+use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use sandpen_tests::daemon::Flavour;
 use sandpen_tests::program::is_installed;
 use sandpen_tests::{Result, Trouble};
@@ -99,12 +99,13 @@ fn main() -> ExitCode {
             let run = move || match stage.get_or_init(|| Scene::set(flavour).map(Mutex::new)) {
                 Ok(scene) => {
                     let mut scene = scene.lock().unwrap_or_else(PoisonError::into_inner);
-                    test(&mut scene).map_err(|trouble| Failed::from(trouble.to_string()))
+                    test(&mut scene).map_err(|trouble| Failed::from(trouble.to_string()))?;
+                    Ok(scene.skipped.take().map_or(Completion::Completed, Completion::ignored_with))
                 }
                 Err(Trouble(why)) => Err(Failed::from(format!("the scene could not be set: {why}"))),
             };
             let name = format!("{}: {name}", flavour.as_str());
-            trials.push(Trial::test(name, run).with_ignored_flag(missing.is_some()));
+            trials.push(Trial::ignorable_test(name, run).with_ignored_flag(missing.is_some()));
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);

@@ -23,10 +23,7 @@ pub(crate) fn of_an_ordinary_user(scene: &mut Scene) -> Result<()> {
     let flavour = scene.daemon.flavour();
     let user = match ordinary_user(flavour) {
         Ok(user) => user,
-        Err(why) => {
-            eprintln!("SKIPPED: a rootless {}: {why}", flavour.as_str());
-            return Ok(());
-        }
+        Err(why) => return scene.skip(why),
     };
     let rootless = Rootless::start(scene, flavour, user)?;
     let said: serde_json::Value = serde_json::from_str(&rootless.sandpen(&["doctor", "--json"])?.stdout)
@@ -129,7 +126,7 @@ fn script(flavour: Flavour, host: &str) -> String {
     match flavour {
         Flavour::Docker => format!(
             "exec rootlesskit --net=host --copy-up=/etc --copy-up=/run sh -c 'rm -f /run/docker /run/containerd; \
-             exec dockerd --rootless --host {host} --storage-driver vfs --iptables=false --ip6tables=false --bridge=none'"
+             exec dockerd --rootless --host {host} --storage-driver vfs --iptables=false --ip6tables=false --ip-forward=false --bridge=none'"
         ),
         Flavour::Podman => format!("exec podman --storage-driver vfs system service --time 0 {host}"),
     }

@@ -27,6 +27,8 @@ pub(crate) struct Scene {
     pub closed: Registry,
     /// Where the daemon speaks TLS; Docker's alone does.
     pub encrypted: Option<Encrypted>,
+    /// Why the test that runs could not be made here.
+    pub skipped: Option<String>,
     program: PathBuf,
     directory: TempDir,
 }
@@ -45,11 +47,17 @@ impl Scene {
         let more = encrypted.as_ref().map(Encrypted::command_line).unwrap_or_default();
         let daemon = Daemon::start_with(flavour, &[&registry.host, &gate.host, &closed.host], more)?;
         images::load(&daemon)?;
-        Ok(Self { daemon, registry, gate, closed, encrypted, program: built("sandpen")?, directory })
+        Ok(Self { daemon, registry, gate, closed, encrypted, skipped: None, program: built("sandpen")?, directory })
     }
 
     pub fn end(self) -> Vec<String> {
         self.daemon.end()
+    }
+
+    /// For a test that cannot be made here: it counts as ignored, and says why.
+    pub fn skip(&mut self, why: impl Into<String>) -> Result<()> {
+        self.skipped = Some(why.into());
+        Ok(())
     }
 
     pub fn program(&self) -> &Path {

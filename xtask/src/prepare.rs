@@ -12,6 +12,7 @@ use crate::process::{is_installed, is_root};
 /// Program or place, Debian package, what is lost without it.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("cc", "gcc libc6-dev", "the escape probe cannot be compiled"),
+    ("rootlesskit", "rootlesskit", "a Docker daemon of an ordinary user is not tested"),
     ("newuidmap", "uidmap", "sandboxes of ordinary users get a single user id"),
     ("useradd", "passwd", "no ordinary user can be made for the runs without privilege"),
     ("python3", "python3-minimal", "behaviour that needs an interpreter is skipped"),
