@@ -43,6 +43,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a daemon is found by the contexts of its own client", connections::by_context),
     ("a daemon of an ordinary user is found, and not believed to have limits", rootless::of_an_ordinary_user),
     ("images are those of the daemon", images::of_the_daemon),
+    ("an image without a shell is served as any other", images::without_a_shell),
     ("an export is rebuilt by the daemon's own tools", exports::rebuilt),
     ("an export of what was saved begins with the first image", exports::of_what_was_saved),
     ("an image is meant by any of its names", pulls::by_any_name),

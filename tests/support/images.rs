@@ -110,16 +110,65 @@ fn sources() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// A static program that says `hello`, and writes to the file that it is given.
-pub fn program(directory: &Path) -> Result<PathBuf> {
-    let (source, program) = (directory.join("program.c"), directory.join("program"));
-    let text = r#"#include <stdio.h>
+/// What there is in an image without a shell.
+const PROGRAM: &str = r#"#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static int copy(const char *path) {
+    char buffer[65536];
+    size_t count;
+    FILE *file = fopen(path, "r");
+    if (!file) { perror(path); return 1; }
+    while ((count = fread(buffer, 1, sizeof buffer, file)) > 0) fwrite(buffer, 1, count, stdout);
+    return ferror(file) || fclose(file) || fflush(stdout);
+}
+
+static int rest(const char *seconds) {
+    return (int)sleep((unsigned)atoi(seconds));
+}
+
+/* A child that has left the session and the group of its parent, and its own child. */
+static int multiply(const char *seconds) {
+    if (fork() == 0) {
+        setsid();
+        fork();
+    }
+    return rest(seconds);
+}
+
+static int talk(void) {
+    struct winsize size;
+    char line[256];
+    if (!isatty(0) || !isatty(1) || ioctl(0, TIOCGWINSZ, &size)) return 1;
+    printf("%d %d\n", size.ws_row, size.ws_col);
+    fflush(stdout);
+    return !fgets(line, sizeof line, stdin) || printf("got %s", line) < 0;
+}
+
+static int write_to(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    if (!file) { perror(path); return 1; }
+    return fputs(text, file) < 0 || fclose(file);
+}
+
 int main(int count, char **words) {
-    if (count > 2) { FILE *file = fopen(words[1], "w"); return !file || fputs(words[2], file) < 0 || fclose(file); }
+    if (count > 1 && !strcmp(words[1], "talk")) return talk();
+    if (count > 2 && !strcmp(words[1], "cat")) return copy(words[2]);
+    if (count > 2 && !strcmp(words[1], "sleep")) return rest(words[2]);
+    if (count > 2 && !strcmp(words[1], "fork")) return multiply(words[2]);
+    if (count > 2) return write_to(words[1], words[2]);
     return puts("hello") < 0;
 }
 "#;
-    fs::write(&source, text)?;
+
+/// A static program that says `hello`, and writes to the file that it is given. It also does what shells and coreutils are
+/// there for elsewhere: `cat FILE`, `sleep SECONDS`, `fork SECONDS` into three that sleep, and `talk` at a terminal.
+pub fn program(directory: &Path) -> Result<PathBuf> {
+    let (source, program) = (directory.join("program.c"), directory.join("program"));
+    fs::write(&source, PROGRAM)?;
     run(Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source), directory, Duration::from_secs(60))?
         .succeeded()?;
     Ok(program)
