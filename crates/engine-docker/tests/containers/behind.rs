@@ -17,6 +17,7 @@ pub const CASES: &[Case] = &[
     ("behind::process_1_is_brought_again_when_its_volume_is_gone", |world| Box::pin(without_volume(world))),
     ("behind::containers_of_others_are_left_alone", |world| Box::pin(bystanders(world))),
     ("behind::what_a_dead_process_left_is_removed", |world| Box::pin(left_behind(world))),
+    ("behind::a_sandbox_is_a_container_that_was_made_ahead", |world| Box::pin(taken(world))),
     ("behind::an_engine_that_ends_takes_its_sandboxes_along", |world| Box::pin(ended(world))),
     ("behind::no_daemon_is_said_with_all_that_was_tried", |world| Box::pin(nobody(world))),
 ];
@@ -119,6 +120,36 @@ async fn left_behind(world: World) {
     assert!(engine.list().await.unwrap().is_empty());
     assert!(world.containers(&name).await.is_empty());
     assert!(world.containers(&carrier).await.is_empty());
+}
+
+/// What is made ahead is what is used: a program in the sandbox ends with the container that was there before it.
+async fn taken(world: World) {
+    for _ in 0..4 {
+        let engine = DockerEngine::start(DockerConfig { spares: 1, ..world.config() }).await.unwrap();
+        let earlier = make(&engine, &spec()).await;
+        let of_earlier = world.docker.inspect_container(&format!("sandpen-{earlier}"), None).await.unwrap().id;
+        let label = format!("org.sandpen.installation={}", world.installation());
+        let filters = HashMap::from([("label", vec![label.as_str()]), ("status", vec!["running"])]);
+        let others = async || -> Vec<String> {
+            let running = world.listed(&filters).await.into_iter().filter_map(|container| container.id);
+            running.filter(|id| Some(id) != of_earlier.as_ref()).collect()
+        };
+        eventually("there is a spare", async || others().await.len() == 1).await;
+        let spare = others().await.remove(0);
+        // It runs, and some moments later it has been spoken to as well.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let id = make(&engine, &spec()).await;
+        let sleeping = sandbox::ExecRequest::shell("sleep 100", Duration::from_secs(10)).unwrap();
+        let process = engine.start(&id, &sleeping).await.unwrap();
+        world.remove(&spare).await;
+        if process.control.wait().await.unwrap().status == sandbox::ExecStatus::Killed {
+            return;
+        }
+        drop(engine);
+        let ours = HashMap::from([("label", vec![label.as_str()])]);
+        eventually("nothing is left", async || world.listed(&ours).await.is_empty()).await;
+    }
+    panic!("no sandbox was a container that had been made ahead");
 }
 
 async fn ended(world: World) {
