@@ -18,6 +18,7 @@ mod pulls;
 mod reach;
 mod rootless;
 mod runners;
+mod runtimes;
 mod scene;
 mod several;
 mod waits;
@@ -44,6 +45,8 @@ const TESTS: &[(&str, Test)] = &[
     ("a daemon of an ordinary user is found, and not believed to have limits", rootless::of_an_ordinary_user),
     ("images are those of the daemon", images::of_the_daemon),
     ("an image without a shell is served as any other", images::without_a_shell),
+    ("another runtime is what runs and what is reported", runtimes::of_gvisor),
+    ("a runtime that the daemon does not have is refused", runtimes::unheard_of),
     ("an export is rebuilt by the daemon's own tools", exports::rebuilt),
     ("an export of what was saved begins with the first image", exports::of_what_was_saved),
     ("an image is meant by any of its names", pulls::by_any_name),
@@ -75,11 +78,13 @@ const TESTS: &[(&str, Test)] = &[
     ("persistent sandboxes are there after their host lost its power", power::lost),
 ];
 
-/// Podman's client knows neither, and its containers live on without a daemon: to end all that belongs to it, as these tests
-/// do, is the end of a machine.
+/// Podman's client knows neither TLS nor contexts, gVisor is set up for Docker, and Podman's containers live on without a
+/// daemon: to end all that belongs to it, as these tests do, is the end of a machine.
 const OF_DOCKER_ALONE: &[&str] = &[
     "a daemon is believed by its certificate, and so are we",
     "a daemon is found by the contexts of its own client",
+    "another runtime is what runs and what is reported",
+    "a runtime that the daemon does not have is refused",
     "a persistent sandbox goes on after its daemon did",
 ];
 
