@@ -60,6 +60,7 @@ const TESTS: &[(&str, Test)] = &[
     ("packages are installed once, kept by the daemon, and removed", packages::kept),
     ("a fork is reached as what was created is", reach::of_a_fork),
     ("an image that says what it runs is a language", runners::by_label),
+    ("the shipped image of TypeScript is a language", runners::of_typescript),
     ("an image of another tool's label is none", runners::of_others),
     ("an older server's runners are images with its labels", older::runners),
     ("an older server's half a processor and 256 MiB are limits of the daemon", older::limits),

@@ -1,6 +1,8 @@
 //! Images that bring a language along.
 
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sandpen_tests::daemon::Flavour;
@@ -12,9 +14,8 @@ use crate::scene::Scene;
 /// Those that are shipped, on a base that needs no network; and a language that nothing else knows.
 pub(crate) fn by_label(scene: &mut Scene) -> Result<()> {
     let mut server = scene.server("runners")?;
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../runners");
     let [python, javascript, shout] = ["python", "javascript", "shout"].map(|language| here(scene, language));
-    build(scene, &shipped.join("python"), &python)?;
+    build(scene, &shipped("python"), &python)?;
     let code = "import os, sys; print(6 * 7, os.getuid() == 0, sys.argv[1:], os.getcwd())";
     scene.expect(&["run", "python", code, "--", "a", "b c"], "42 False ['a', 'b c'] /workspace\n")?;
     // By whichever of its names, its own entry point runs the code.
@@ -29,17 +30,17 @@ pub(crate) fn by_label(scene: &mut Scene) -> Result<()> {
     if ran["stdout"] != "served\n" {
         return Err(format!("an image that came while a server ran is not taken: {ran}").into());
     }
-    build(scene, &shipped.join("javascript"), &javascript)?;
+    build(scene, &shipped("javascript"), &javascript)?;
     let ran =
         server.good("run_code", &json!({"language": "js", "code": "console.log([1, 2].map(x => 2 * x).join())"}))?;
     if ran["stdout"] != "2,4\n" {
         return Err(format!("one that came later is not taken: {ran}").into());
     }
     let own = scene.path().join("shout");
-    std::fs::create_dir_all(&own)?;
+    fs::create_dir_all(&own)?;
     let dockerfile = "ARG BASE\nFROM ${BASE}\nLABEL sandbox.runner=true sandbox.language=shout\n\
                       ENTRYPOINT [\"tr\", \"a-z\", \"A-Z\"]\n";
-    std::fs::write(own.join("Dockerfile"), dockerfile)?;
+    fs::write(own.join("Dockerfile"), dockerfile)?;
     build(scene, &own, &shout)?;
     scene.expect(&["run", "shout", "loud"], "LOUD")?;
     let ran = server.good("run_code", &json!({"language": "shout", "code": "served"}))?;
@@ -59,13 +60,48 @@ pub(crate) fn by_label(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// What is shipped runs by Bun. In its place is a program that is called as it is, and says that it was.
+const BUN: &str = r#"#!/bin/sh
+[ "$1 $2" = "run -" ] || exit 64
+shift 2
+IN_PLACE_OF=bun exec node - "$@"
+"#;
+
+pub(crate) fn of_typescript(scene: &mut Scene) -> Result<()> {
+    let own = scene.path().join("bun");
+    fs::create_dir_all(&own)?;
+    fs::write(own.join("bun"), BUN)?;
+    fs::set_permissions(own.join("bun"), fs::Permissions::from_mode(0o755))?;
+    fs::write(own.join("Dockerfile"), "ARG BASE\nFROM ${BASE}\nCOPY bun /usr/local/bin/bun\n")?;
+    let (bun, typescript) = (here(scene, "bun"), here(scene, "typescript"));
+    build(scene, &own, &bun)?;
+    build_on(scene, &bun, &shipped("typescript"), &typescript)?;
+    let code = "console.log(process.env.IN_PLACE_OF, process.argv.slice(2).join(), process.cwd(), process.getuid())";
+    let ran = scene.expect(&["run", "typescript", code, "--", "a", "b c"], "bun a,b c /workspace 1000\n");
+    let mut server = scene.server("runners")?;
+    let served = server.good("run_code", &json!({"language": "typescript", "code": "console.log('served')"}));
+    server.close();
+    server.end_within(Duration::from_secs(30))?;
+    let found = scene.run(&["doctor", "--json"]);
+    for name in [&typescript, &bun] {
+        scene.remove_image(name)?;
+    }
+    ran?;
+    let (served, found) = (served?, found?);
+    if served["stdout"] == "served\n" && found.contains("runner-typescript:test") {
+        Ok(())
+    } else {
+        Err(format!("a server says {served}, and the doctor found {found}").into())
+    }
+}
+
 /// Whoever may ask for it has it fetched, and its labels are not believed for that. The operator's word is.
 pub(crate) fn from_a_registry(scene: &mut Scene) -> Result<()> {
     let own = scene.path().join("fetched");
-    std::fs::create_dir_all(&own)?;
+    fs::create_dir_all(&own)?;
     let dockerfile = "ARG BASE\nFROM ${BASE}\nLABEL sandbox.runner=true sandbox.language=bash\n\
                       ENTRYPOINT [\"echo\", \"taken\"]\n";
-    std::fs::write(own.join("Dockerfile"), dockerfile)?;
+    fs::write(own.join("Dockerfile"), dockerfile)?;
     let name = format!("{}/fetched:1", scene.registry.host);
     build(scene, &own, &name)?;
     scene.daemon.run(&["push", "--quiet", &name])?;
@@ -95,9 +131,9 @@ pub(crate) fn from_a_registry(scene: &mut Scene) -> Result<()> {
 /// A label alone, without what it promises, is no runner, and no trouble for those that are.
 pub(crate) fn of_others(scene: &mut Scene) -> Result<()> {
     let own = scene.path().join("others");
-    std::fs::create_dir_all(&own)?;
+    fs::create_dir_all(&own)?;
     let dockerfile = "ARG BASE\nFROM ${BASE}\nLABEL sandbox.runner=true\nENTRYPOINT [\"cat\"]\n";
-    std::fs::write(own.join("Dockerfile"), dockerfile)?;
+    fs::write(own.join("Dockerfile"), dockerfile)?;
     let others = here(scene, "others");
     build(scene, &own, &others)?;
     let ran = scene.expect(&["run", "bash", "--image", images::DEBIAN, "echo plain"], "plain\n");
@@ -112,6 +148,11 @@ pub(crate) fn of_others(scene: &mut Scene) -> Result<()> {
     }
 }
 
+/// The context of one that is shipped.
+pub(crate) fn shipped(language: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../runners").join(language)
+}
+
 /// A name that means an image of this host. Docker's client, which asks Podman here, would write out another.
 pub(crate) fn here(scene: &Scene, language: &str) -> String {
     match scene.daemon.flavour() {
@@ -121,7 +162,12 @@ pub(crate) fn here(scene: &Scene, language: &str) -> String {
 }
 
 pub(crate) fn build(scene: &Scene, context: &Path, name: &str) -> Result<()> {
-    let base = format!("BASE={}", images::DEBIAN);
+    build_on(scene, images::DEBIAN, context, name)
+}
+
+/// Without its packages, which are in registries.
+fn build_on(scene: &Scene, base: &str, context: &Path, name: &str) -> Result<()> {
+    let base = format!("BASE={base}");
     let context = context.to_string_lossy();
     let arguments = ["build", "--quiet", "--network", "none", "--build-arg", &base, "--build-arg", "PACKAGES="];
     scene.daemon.run(&[&arguments[..], &["--tag", name, &context]].concat()).map(drop)
