@@ -1,8 +1,9 @@
 //! What is said of a daemon, and what when there is none.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sandpen_tests::daemon::Daemon;
+use sandpen_tests::daemon::{Daemon, Flavour};
 use sandpen_tests::program::Program;
 use sandpen_tests::wire::Wire;
 use sandpen_tests::{Result, Trouble};
@@ -36,6 +37,35 @@ pub(crate) fn nowhere(scene: &mut Scene) -> Result<()> {
         return Err(ran.told("a daemon that is not there"));
     }
     if started.elapsed() > PROMISED { Err("it took too long to say so".into()) } else { Ok(()) }
+}
+
+/// Nothing is named, and nobody is where one would be looked for.
+pub(crate) fn at_no_usual_place(scene: &mut Scene) -> Result<()> {
+    let (system, of_runtime, of_home, how) = match scene.daemon.flavour() {
+        Flavour::Docker => ("/var/run/docker.sock", "docker.sock", ".docker/run/docker.sock", "systemctl start docker"),
+        Flavour::Podman => (
+            "/run/podman/podman.sock",
+            "podman/podman.sock",
+            ".local/share/containers/podman/machine/podman.sock",
+            "systemctl --user start podman.socket",
+        ),
+    };
+    if Path::new(system).exists() {
+        return scene.skip(format!("this machine has a daemon at {system}"));
+    }
+    let (home, runtime) = (scene.path().join("nobodys-home"), scene.path().join("nobodys-runtime"));
+    std::fs::create_dir_all(&home)?;
+    std::fs::create_dir_all(&runtime)?;
+    let (home, runtime) = (home.display().to_string(), runtime.display().to_string());
+    let variables = [("SANDPEN_DAEMON_HOST", ""), ("HOME", &*home), ("XDG_RUNTIME_DIR", &*runtime)];
+    let ran = scene.ran_with(&variables, &["run", "bash", "echo ran"])?;
+    let wanted = [system.to_owned(), format!("{runtime}/{of_runtime}"), format!("{home}/{of_home}"), how.to_owned()];
+    let missing: Vec<&String> = wanted.iter().filter(|words| !ran.stderr.contains(*words)).collect();
+    if ran.status.code() == Some(125) && ran.stdout.is_empty() && missing.is_empty() {
+        Ok(())
+    } else {
+        Err(ran.told(&format!("it does not say {missing:?}")))
+    }
 }
 
 /// A server whose daemon stops and comes back says so, and goes on.

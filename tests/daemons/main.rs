@@ -38,6 +38,7 @@ type Stage = Arc<OnceLock<Result<Mutex<Scene>>>>;
 const TESTS: &[(&str, Test)] = &[
     ("the doctor tells of the daemon and of the walls", absence::doctor),
     ("a daemon that is not there is told with what was tried", absence::nowhere),
+    ("a daemon that is at no usual place is told with all of them", absence::at_no_usual_place),
     ("a daemon is found by the variable of its own client", connections::by_variable),
     ("a daemon of the user's own is found where it is", connections::at_the_users_place),
     ("a daemon is believed by its certificate, and so are we", connections::encrypted),
