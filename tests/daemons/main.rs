@@ -14,6 +14,7 @@ mod kills;
 mod older;
 mod packages;
 mod power;
+mod proxies;
 mod pulls;
 mod reach;
 mod rootless;
@@ -48,6 +49,7 @@ const TESTS: &[(&str, Test)] = &[
     ("an image without a shell is served as any other", images::without_a_shell),
     ("another runtime is what runs and what is reported", runtimes::of_gvisor),
     ("a runtime that the daemon does not have is refused", runtimes::unheard_of),
+    ("proxies of the daemon and of its client are not told", proxies::untold),
     ("an export is rebuilt by the daemon's own tools", exports::rebuilt),
     ("an export of what was saved begins with the first image", exports::of_what_was_saved),
     ("an image is meant by any of its names", pulls::by_any_name),

@@ -23,6 +23,8 @@ mod holdings;
 /// For one command of Docker, on a machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(180);
 const SURROUNDINGS: &str = include_str!("daemon/surroundings.sh");
+/// What every daemon has for a proxy, so that a sandbox which is told of it is noticed. It leads nowhere.
+pub const PROXY: &str = "http://proxy.invalid:3128";
 /// The client that came with the daemon goes before others: a newer one builds by a plugin that may not be there.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin";
 
@@ -148,6 +150,9 @@ impl Daemon {
             .env("PATH", PATH)
             .env("HOME", place.join("home"))
             .env("TMPDIR", place)
+            .envs(["HTTP_PROXY", "http_proxy"].map(|name| (name, PROXY)))
+            // Registries and indexes of the tests are there.
+            .envs(["NO_PROXY", "no_proxy"].map(|name| (name, "localhost,127.0.0.1,::1")))
             .env("CONTAINERS_CONF", place.join("containers.conf"))
             .env("CONTAINERS_STORAGE_CONF", place.join("storage.conf"))
             .env("CONTAINERS_REGISTRIES_CONF", place.join("registries.conf"))
