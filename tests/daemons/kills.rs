@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use sandpen_tests::random::Random;
-use sandpen_tests::{Result, number_from};
+use sandpen_tests::{Result, images, number_from};
 use serde_json::json;
 
+use crate::packages::{self, Index};
 use crate::scene::Scene;
 use others::Others;
 use rounds::Tally;
@@ -29,6 +30,8 @@ pub(crate) fn at_random_moments(scene: &mut Scene) -> Result<()> {
     // All rounds together take longer than a sandbox may be idle that nobody asked otherwise for.
     let theirs = neighbour.good("create_sandbox", &json!({"idle_timeout_s": 4 * 3600}))?["sandbox_id"].take();
     let keeper = scene.run(&["create", "--idle", "4h"])?.trim().to_owned();
+    scene.daemon.run(&["import", &images::debian_with_pip()?.to_string_lossy(), packages::IMAGE])?;
+    let index = Index::start(&scene.path().join("index-of-the-killed"))?;
     // Spares are made in the background.
     std::thread::sleep(Duration::from_secs(3));
     let before = scene.holdings()?;
@@ -40,7 +43,7 @@ pub(crate) fn at_random_moments(scene: &mut Scene) -> Result<()> {
             &mut random,
             &mut tally,
             &before,
-            &rounds::Kept { keeper: &keeper, image: &image },
+            &rounds::Kept { keeper: &keeper, image: &image, index: &index.address },
             round,
         );
         killed.map_err(|trouble| format!("in round {round}: {trouble}; so far {tally}"))?;
@@ -57,7 +60,8 @@ pub(crate) fn at_random_moments(scene: &mut Scene) -> Result<()> {
     neighbour.end_within(SETTLES)?;
     scene.run(&["stop", &keeper])?;
     others.leave(scene)?;
-    scene.settles_to(&BTreeSet::new(), SETTLES)
+    scene.settles_to(&BTreeSet::new(), SETTLES)?;
+    scene.daemon.run(&["rmi", packages::IMAGE]).map(drop)
 }
 
 /// Every file whose writing was acknowledged, with what was written.

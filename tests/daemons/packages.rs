@@ -16,7 +16,8 @@ use crate::scene::{LIMIT, Scene};
 /// Writes the packages; its arguments are the directory and the address that links begin with.
 const MAKE: &str = include_str!("../../crates/sandpen/tests/support/index.py");
 
-const IMAGE: &str = "pip:test";
+/// Debian with pip.
+pub(crate) const IMAGE: &str = "pip:test";
 const CODE: &str = "import small, inner; print(small.version, inner.word, small.__file__)";
 const SAYS: &str = "2.0 inside /packages/python/small.py\n";
 
@@ -91,13 +92,13 @@ fn says(ran: &Ran, output: &str) -> Result<()> {
 }
 
 /// Files of a directory; who asked for which is in the log of the program that serves them.
-struct Index {
+pub(crate) struct Index {
     process: Program,
-    address: String,
+    pub address: String,
 }
 
 impl Index {
-    fn start(site: &Path) -> Result<Self> {
+    pub fn start(site: &Path) -> Result<Self> {
         fs::create_dir(site)?;
         let host = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut make = Command::new("python3");

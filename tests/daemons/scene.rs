@@ -119,6 +119,13 @@ impl Scene {
         Wire::by(&mut self.command(state, &["mcp"]), place)
     }
 
+    /// The same with these variables.
+    pub fn server_with(&self, state: &str, variables: &[(&str, &str)]) -> Result<Wire> {
+        let place = tempfile::tempdir_in(self.path())?;
+        let mut command = self.command(state, &["mcp"]);
+        Wire::by(command.envs(variables.iter().copied()), place)
+    }
+
     /// The same in place of an older server, with these flags.
     pub fn older_server(&self, profile: &str, flags: &[&str]) -> Result<Wire> {
         let place = tempfile::tempdir_in(self.path())?;

@@ -27,6 +27,8 @@ const CLEARED: Duration = Duration::from_secs(60);
 pub(super) struct Kept<'a> {
     pub keeper: &'a str,
     pub image: &'a str,
+    /// Where packages are installed from.
+    pub index: &'a str,
 }
 
 /// What was seen.
@@ -69,7 +71,7 @@ pub(super) fn kill_once(
     kept: &Kept<'_>,
     round: u64,
 ) -> Result<()> {
-    let mut server = scene.server("state")?;
+    let mut server = scene.server_with("state", &[("PIP_CONFIG_FILE", "/dev/null"), ("PIP_INDEX_URL", kept.index)])?;
     let (name, content) = (format!("round-{round}"), round.to_string());
     server.good("write_file", &json!({"sandbox_id": kept.keeper, "path": name, "content": format!("{content}\n")}))?;
     tally.files.insert(name, content);
@@ -161,6 +163,16 @@ fn ends_alone(scene: &Scene, tally: &mut Tally, before: &Holdings) -> Result<()>
     Ok(())
 }
 
+/// So that they are installed anew in the next round. What was installed by halves is not among them.
+fn forget_packages(scene: &Scene) -> Result<()> {
+    let listed = scene.run(&["package", "ls", "--json"])?;
+    let listed: Value = serde_json::from_str(&listed).map_err(|error| format!("{error}: {listed}"))?;
+    for set in listed["sets"].as_array().into_iter().flatten() {
+        scene.run(&["package", "rm", set["digest"].as_str().unwrap_or_default()])?;
+    }
+    Ok(())
+}
+
 /// The next process removes what was never started. Persistent sandboxes that it knows are counted and stopped; nothing else
 /// is left.
 fn cleared(scene: &Scene, tally: &mut Tally, before: &Holdings, kept: &Kept<'_>) -> Result<usize> {
@@ -174,6 +186,7 @@ fn cleared(scene: &Scene, tally: &mut Tally, before: &Holdings, kept: &Kept<'_>)
             scene.run(&["stop", sandbox])?;
             found += 1;
         }
+        forget_packages(scene)?;
         let there = scene.holdings()?;
         if there.containers == before.containers && there.volumes == before.volumes {
             tally.adopted += found;

@@ -6,6 +6,7 @@ use sandpen_tests::{Result, images};
 use serde_json::{Value, json};
 
 use super::rounds::Kept;
+use crate::packages;
 use crate::scene::Scene;
 
 /// Bytes of a file that takes several messages.
@@ -26,7 +27,7 @@ pub(super) enum Promise {
 /// Calls under way, each with what its answer means.
 pub(super) type Calls = Vec<(u64, Promise)>;
 
-const KINDS: u64 = 11;
+const KINDS: u64 = 14;
 
 /// An image that has to be fetched.
 pub(super) fn to_be_pulled(scene: &Scene) -> Result<String> {
@@ -41,6 +42,8 @@ pub(super) fn to_be_pulled(scene: &Scene) -> Result<String> {
 pub(super) fn begin(server: &mut Wire, random: &mut Random, kept: &Kept<'_>, round: u64) -> Result<Calls> {
     let keeper = kept.keeper;
     let doomed = server.good("create_sandbox", &json!({}))?["sandbox_id"].take();
+    let before = json!({"sandbox_id": doomed, "command": "echo first > file", "checkpoint": true});
+    let checkpoint = server.good("run_command", &before)?["checkpoint"].take();
     let first = random.below(KINDS);
     let mut calls = Vec::new();
     for step in 0..KINDS {
@@ -68,6 +71,12 @@ pub(super) fn begin(server: &mut Wire, random: &mut Random, kept: &Kept<'_>, rou
                     json!({"sandbox_id": keeper, "path": format!("big-{}", round % 2), "content": digit.repeat(LARGE)});
                 ("write_file", file, Promise::Nothing)
             }
+            10 => ("restore_sandbox", json!({"sandbox_id": doomed, "checkpoint": checkpoint}), Promise::Nothing),
+            11 => {
+                let code = json!({"language": "python", "code": "import small", "image": packages::IMAGE, "packages": ["small"]});
+                ("run_code", code, Promise::Nothing)
+            }
+            12 => ("export_dockerfile", json!({"sandbox_id": keeper}), Promise::Nothing),
             _ => {
                 let (name, content) = (format!("round-{round}-more"), format!("more of {round}"));
                 let file = json!({"sandbox_id": keeper, "path": name, "content": content});
