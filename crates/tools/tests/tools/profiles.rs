@@ -34,6 +34,7 @@ fn what_clients_of_older_servers_see_is_as_it_was() {
             .map(|tool| {
                 json!({
                     "name": tool.name,
+                    "title": tool.title,
                     "description": tool.description,
                     "hints": [tool.hints.read_only, tool.hints.destructive, tool.hints.idempotent, tool.hints.open_world],
                     "input": tool.input_schema,
@@ -55,7 +56,14 @@ fn what_clients_of_older_servers_see_is_as_it_was() {
         let server = [identity.name, identity.version];
         let Offers { resources: has_resources, prompts: has_prompts } = profile.offers();
         let offers = json!({ "resources": has_resources, "prompts": has_prompts });
-        let seen = json!({ "server": server, "offers": offers, "tools": tools, "templates": templates, "resources": resources });
+        let seen = json!({
+            "server": server,
+            "instructions": profile.instructions(),
+            "offers": offers,
+            "tools": tools,
+            "templates": templates,
+            "resources": resources,
+        });
         let seen = serde_json::to_string_pretty(&seen).unwrap() + "\n";
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("snapshots/{name}/tools.json"));
         if std::env::var_os("SANDPEN_BLESS").is_some() {
