@@ -33,6 +33,7 @@ const TASKS: &[(&str, &[Need], Task)] = &[
     ("code-runner: a table is uploaded, and its chart downloaded", &[], chart),
     ("automata: a project goes in, and its report comes out", &[], report),
     ("philschmid: a variable is passed through, and a plot comes back", &[], variable),
+    ("philschmid: a plot that is shown and not saved comes back", &[Need::Matplotlib], show),
 ];
 
 pub(crate) fn plans() -> Vec<Plan> {
@@ -364,5 +365,15 @@ fn variable(scene: &Scene<'_>, client: Client) -> Result<()> {
     let blocks = drawn["content"].as_array().cloned().unwrap_or_default();
     let has_picture = blocks.iter().any(|block| block["type"] == "image" && text(&block["data"]).starts_with(PNG));
     ensure(has_picture && drawn["content"][0]["text"] == "drew 2 points", || format!("the plot: {drawn}"))?;
+    hands.close()
+}
+
+fn show(scene: &Scene<'_>, client: Client) -> Result<()> {
+    let mut hands = connect(scene, client, "philschmid", &["--image", &for_work(scene)?], &[])?;
+    let plot = "import matplotlib.pyplot as plt\nplt.plot([1, 4, 9])\nplt.show()\nprint('drawn')";
+    let drawn = hands.call("run_python_code", &json!({ "code": plot }))?;
+    let blocks = drawn["content"].as_array().cloned().unwrap_or_default();
+    let is_shown = blocks.len() == 2 && blocks[0]["text"] == "drawn" && text(&blocks[1]["data"]).starts_with(PNG);
+    ensure(is_shown, || format!("the plot: {drawn}"))?;
     hands.close()
 }

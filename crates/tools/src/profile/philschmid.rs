@@ -85,8 +85,8 @@ impl Profile for Philschmid {
 
     fn instructions(&self) -> Option<String> {
         Some(
-            "Runs code in a secure sandbox, which is a fresh one for each call. Pictures that code saves as files in its \
-             directory come back as images."
+            "Runs code in a secure sandbox, which is a fresh one for each call. Figures and images that Python shows, and \
+             pictures that code saves as files in its directory, come back as images."
                 .to_owned(),
         )
     }
@@ -191,9 +191,13 @@ impl Philschmid {
     }
 
     fn definition(&self, which: Which) -> Definition {
+        let shows = match self.code(which).language.as_str() {
+            "python" => "Figures and images that it shows, and pictures that it saves as files,",
+            _ => "Pictures that it saves as files",
+        };
         let description = format!(
-            "Execute {} code in a fresh sandbox and get its standard output, or its standard error when it fails. Pictures that \
-             it saves as files come back as images.",
+            "Execute {} code in a fresh sandbox and get its standard output, or its standard error when it fails. {shows} come \
+             back as images.",
             self.language(which)
         );
         let hints = Hints { read_only: false, destructive: true, idempotent: false, open_world: true };
@@ -235,11 +239,11 @@ impl Philschmid {
         spec.image = call.service.image_for(language, image.clone()).await?;
         image::provide(call, &spec.image).await?;
         let environment = self.code(which).environment(&spec.environment)?;
-        let run = RunCode { environment, ..RunCode::new(language, code, timeout) };
+        let run = RunCode { environment, displays: true, ..RunCode::new(language, code, timeout) };
         let request = JobRequest::new(JobPlace::Fresh(Box::new(spec)), JobWork::Code(run));
         let ended = work::run(call, request).await?;
-        let pictures = ended.images(call).await;
-        let (printed, complained) = (ended.stdout.trim(), ended.stderr.trim());
+        let (told, pictures) = (ended.told(call).await, ended.images(call).await);
+        let (printed, complained) = (told.trim(), ended.stderr.trim());
         let result = match ended.status {
             ExecStatus::Exited(0) if !printed.is_empty() => Ok(printed.to_owned()),
             // Clients look for these words; pictures come behind them.

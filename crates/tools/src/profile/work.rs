@@ -1,11 +1,12 @@
 //! Commands and code that are run to their end, which is all that older servers know of runs.
 
 use sandbox::service::Job;
-use sandbox::{ExecStatus, JobRequest, JobResult, JobStatus, OutputCaps, Result};
+use sandbox::{Artifact, ExecStatus, JobRequest, JobResult, JobStatus, OutputCaps, Result, Shown};
 
 use crate::call::Call;
 use crate::catalog::run;
 use crate::content::Content;
+use crate::displays::{self, Printed};
 use crate::results;
 
 /// A run that has ended.
@@ -55,8 +56,28 @@ impl Ended {
         self.status == ExecStatus::Exited(0)
     }
 
-    /// Pictures among the files that it made, to be shown.
+    /// What it printed, with tables and texts that it displayed where they came.
+    pub async fn told(&self, call: &Call) -> String {
+        let output = self.job.output().stdout;
+        let bytes = output.bytes();
+        let printed = Printed { whole: (!output.is_truncated()).then_some(&bytes), shown: &self.stdout };
+        let texts = self.result.results.displays.iter().filter(|display| !matches!(display.shown, Shown::File(_)));
+        let (_, _, text) = displays::in_order(call, &self.job, printed, &texts.cloned().collect::<Vec<_>>()).await;
+        text
+    }
+
+    /// Pictures that it displayed, then those among the files that it made.
     pub async fn images(&self, call: &Call) -> Vec<Content> {
-        results::images(call, &self.job, &self.result.artifacts).await
+        let mut pictures: Vec<Artifact> = Vec::new();
+        let displayed = self.result.results.displays.iter().filter_map(|display| match &display.shown {
+            Shown::File(file) => Some(file),
+            Shown::Text(_) | Shown::Markdown(_) => None,
+        });
+        for file in displayed.chain(&self.result.artifacts) {
+            if pictures.iter().all(|picture| picture.path != file.path) {
+                pictures.push(file.clone());
+            }
+        }
+        results::images(call, &self.job, &pictures).await
     }
 }
