@@ -440,15 +440,20 @@ async fn contents(files: &dyn Files, path: &GuestPath) -> Result<(String, Body),
             .with_hint("read a part of it with container_exec")
             .into());
     }
-    let mime_type = mime_type(path);
-    let body = match mime_type {
-        Some(kind) if !kind.starts_with("text") => Body::Bytes(bytes),
-        Some(_) | None => Body::Text(String::from_utf8_lossy(&bytes).into_owned()),
+    let (mime_type, body) = match mime_type(path) {
+        Some(kind) if !kind.starts_with("text") => (kind, Body::Bytes(bytes)),
+        Some(kind) => (kind, Body::Text(String::from_utf8_lossy(&bytes).into_owned())),
+        None => match String::from_utf8(bytes) {
+            Ok(text) => ("text/plain; charset=UTF-8", Body::Text(text)),
+            // The older server made text of it, and nobody could make the file of that again.
+            Err(no_text) => ("application/octet-stream", Body::Bytes(no_text.into_bytes())),
+        },
     };
-    Ok((mime_type.unwrap_or("text/plain; charset=UTF-8").to_owned(), body))
+    Ok((mime_type.to_owned(), body))
 }
 
-/// As the older server's library mapped names: sources in TypeScript are videos to it. What it does not know is text.
+/// As the older server's library mapped names: sources in TypeScript are videos to it. What it does not know is text where it
+/// can be.
 fn mime_type(path: &GuestPath) -> Option<&'static str> {
     let name = String::from_utf8_lossy(path.file_name().unwrap_or_default()).to_ascii_lowercase();
     let (_, extension) = name.rsplit_once('.')?;
@@ -478,16 +483,28 @@ fn mime_type(path: &GuestPath) -> Option<&'static str> {
         "zip" => "application/zip",
         "gz" => "application/gzip",
         "tar" => "application/x-tar",
+        "tif" | "tiff" => "image/tiff",
         "wasm" => "application/wasm",
         "mp3" => "audio/mpeg",
+        "xlsx" => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+        "docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+        "pptx" => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+        "xls" => "application/vnd.ms-excel",
+        "doc" => "application/msword",
+        "ppt" => "application/vnd.ms-powerpoint",
         "wav" => "audio/wav",
         "mp4" => "video/mp4",
+        "bz2" => "application/x-bzip2",
+        "7z" => "application/x-7z-compressed",
         "webm" => "video/webm",
+        "jar" => "application/java-archive",
         "woff" => "font/woff",
         "woff2" => "font/woff2",
         "bin" | "exe" | "so" | "o" | "a" => "application/octet-stream",
         _ => return None,
+        "mov" => "video/quicktime",
     })
+        "ttf" => "font/ttf",
 }
 
 fn plain(path: &str) -> &str {

@@ -2,8 +2,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sandbox::engine::fake::Operation;
-use sandbox::{ErrorKind, Network, Owner};
+use sandbox::{ErrorKind, Network, Owner, WriteOptions};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
 use tools::profile::Cloudflare;
 use tools::{Body, Call, Ceiling, Content, Embedded, Output, Policy, ProfileOption, ProfileOptions};
 
@@ -155,6 +156,69 @@ async fn files_are_listed_as_they_were_or_as_they_can_be_read() {
         exec(&world, "echo hello > a.txt").await;
         assert_eq!(read(&world, "").await, ("text/directory".to_owned(), listed.to_owned(), String::new()));
         assert_eq!(read(&world, listed).await.1, "hello\n");
+    }
+}
+
+/// The first of the rows are the older server's own; with the others, bytes come as bytes.
+#[tokio::test]
+async fn files_are_text_or_bytes_by_their_names() {
+    const OFFICE: &str = "application/vnd.openxmlformats-officedocument";
+    let world = world(&[]).await;
+    for (names, kind, is_text) in [
+        (&["a.txt", "a.log"][..], "text/plain", true),
+        (&["a.md"], "text/markdown", true),
+        (&["a.csv"], "text/csv", true),
+        (&["a.html"], "text/html", true),
+        (&["a.css"], "text/css", true),
+        (&["a.js"], "text/javascript", true),
+        (&["a.yaml"], "text/yaml", true),
+        (&["a.c"], "text/x-c", true),
+        (&["a.py", "a.go", "a.ipynb", "a.tsx", "Makefile"], "text/plain; charset=UTF-8", true),
+        (&["a.json"], "application/json", false),
+        (&["a.ts"], "video/mp2t", false),
+        (&["a.sh"], "application/x-sh", false),
+        (&["a.toml"], "application/toml", false),
+        (&["a.xml"], "application/xml", false),
+        (&["a.svg"], "image/svg+xml", false),
+        (&["a.png", "B.PNG"], "image/png", false),
+        (&["a.xlsx"], &format!("{OFFICE}.spreadsheetml.sheet"), false),
+        (&["a.docx"], &format!("{OFFICE}.wordprocessingml.document"), false),
+        (&["a.pptx"], &format!("{OFFICE}.presentationml.presentation"), false),
+        (&["a.7z"], "application/x-7z-compressed", false),
+        (&["a.bz2"], "application/x-bzip2", false),
+        (&["a.tif", "a.tiff"], "image/tiff", false),
+        (&["a.mov"], "video/quicktime", false),
+        (&["a.ttf"], "font/ttf", false),
+        (&["a.jar"], "application/java-archive", false),
+    ] {
+        for name in names {
+            exec(&world, &format!("printf 'plain é' > {name}")).await;
+            let resource = resource(&world, name).await;
+            let body = if is_text { json!("plain é") } else { json!("plain é".as_bytes()) };
+            assert_eq!(resource, (kind.to_owned(), body), "{name}");
+        }
+    }
+    let owner = Owner::local();
+    let files = world.service.files(&owner, &world.service.list(&owner).await.unwrap()[0].id).unwrap();
+    for name in ["model.pkl", "data"] {
+        let path = format!("/workspace/{name}").parse().unwrap();
+        let mut file = files.write(&path, WriteOptions::default()).await.unwrap();
+        file.write_all(&[0x80, 4, 0xff]).await.unwrap();
+        file.commit().await.unwrap();
+        let bytes = ("application/octet-stream".to_owned(), json!([0x80, 4, 0xff]));
+        assert_eq!(resource(&world, name).await, bytes, "what is no text is not made to be any: {name}");
+    }
+}
+
+/// The type of a file, and its text or its bytes.
+async fn resource(world: &World, path: &str) -> (String, Value) {
+    let output = world.call("container_file_read", json!({ "args": { "path": path } })).await;
+    match output.content.first() {
+        Some(Content::Embedded(Embedded { mime_type, body: Body::Text(text), .. })) => (mime_type.clone(), json!(text)),
+        Some(Content::Embedded(Embedded { mime_type, body: Body::Bytes(bytes), .. })) => {
+            (mime_type.clone(), json!(bytes))
+        }
+        _ => panic!("{output:?}"),
     }
 }
 
