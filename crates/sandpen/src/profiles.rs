@@ -51,7 +51,7 @@ fn code_images(config: &Config) -> Result<(CodeImage, CodeImage)> {
 mod tests {
     use std::time::Duration;
 
-    use sandbox::Network;
+    use sandbox::{Network, Quota};
 
     use super::*;
     use crate::attach::Screen;
@@ -95,7 +95,13 @@ mod tests {
         let runs = serving(ProfileName::CodeRunner, &[]).sandbox;
         assert_eq!((runs.limits.cpu_millis, runs.limits.memory.bytes()), (500, 256 << 20));
         assert_eq!(runs.timeout(Screen::Streams), Duration::from_secs(30));
-        assert_eq!(serving(ProfileName::Cloudflare, &[]).sandbox.lifetime.idle, Duration::from_secs(10 * 60));
+        let idle = |profile, values: &[_]| serving(profile, values).sandbox.lifetime.idle;
+        assert_eq!(idle(ProfileName::Cloudflare, &[]), Duration::from_secs(10 * 60));
+        for profile in [ProfileName::SandboxServer, ProfileName::Automata] {
+            let most = Quota::default().persistent_idle_lifetime;
+            assert_eq!(idle(profile, &[]), most, "{profile}: they stayed until they were stopped");
+            assert_eq!(idle(profile, &[(Key::Idle, "2h")]), Duration::from_secs(2 * 60 * 60), "{profile}");
+        }
         let image = serving(ProfileName::Automata, &[]).sandbox.image;
         assert_eq!(image.to_string(), "python:3.12-slim-bookworm");
         assert_eq!(serving(ProfileName::Philschmid, &[]).sandbox.timeout(Screen::Streams), Duration::from_secs(30));

@@ -65,8 +65,10 @@ pub fn spoken(duration: Duration) -> String {
         format!("{} s", number(seconds))
     } else if seconds < 7200.0 {
         format!("{} min", number(seconds / 60.0))
-    } else {
+    } else if seconds <= 86400.0 || seconds % 86400.0 != 0.0 {
         format!("{} h", number(seconds / 3600.0))
+    } else {
+        format!("{} days", number(seconds / 86400.0))
     }
 }
 
@@ -167,6 +169,9 @@ mod tests {
             [(250, "250 ms"), (1500, "1.5 s"), (30_000, "30 s"), (600_000, "10 min"), (7_200_000, "2 h")]
         {
             assert_eq!(spoken(Duration::from_millis(milliseconds)), text);
+        }
+        for (hours, text) in [(24, "24 h"), (25, "25 h"), (720, "30 days")] {
+            assert_eq!(spoken(Duration::from_secs(hours * 3600)), text);
         }
     }
 }

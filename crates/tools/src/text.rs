@@ -55,11 +55,15 @@ pub fn on_one_line(name: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
+const DAY: u64 = 24 * 60;
+
 /// As a person says it.
 pub fn spoken(duration: Duration) -> String {
     match (duration.as_secs() / 60, duration.as_secs() % 60) {
         (0, 0) => format!("{} ms", duration.as_millis()),
         (0, seconds) => format!("{seconds} s"),
+        // A day is 24 h, as is all that is no whole number of days.
+        (minutes, 0) if minutes % DAY == 0 && minutes > DAY => format!("{} days", minutes / DAY),
         (minutes, 0) if minutes % 60 == 0 => format!("{} h", minutes / 60),
         (minutes, 0) => format!("{minutes} min"),
         (minutes, seconds) => format!("{minutes} min {seconds} s"),

@@ -32,6 +32,8 @@ pub struct Quota {
     pub runs: Option<PerMinute>,
     pub exec_timeout: Duration,
     pub idle_lifetime: Duration,
+    /// The same of persistent ones, which somebody wants to find again.
+    pub persistent_idle_lifetime: Duration,
     /// `None` lets a sandbox live as long as it is used.
     pub total_lifetime: Option<Duration>,
 }
@@ -51,6 +53,7 @@ impl Default for Quota {
             runs: None,
             exec_timeout: Duration::from_secs(30 * 60),
             idle_lifetime: Duration::from_secs(24 * 60 * 60),
+            persistent_idle_lifetime: Duration::from_secs(30 * 24 * 60 * 60),
             total_lifetime: None,
         }
     }
@@ -166,7 +169,7 @@ impl Quota {
             return Err(too_much_disk(asked, held.disk, disk)
                 .with_hint(format!("{}, or ask for a smaller disk limit", elsewhere.how_to_make_room())));
         }
-        self.admit_lifetime(spec.lifetime)
+        self.admit_lifetime(spec.lifetime, spec.persistence)
     }
 
     /// Whether an image of so many bytes may be saved, in place of one that has this name.
@@ -199,13 +202,17 @@ impl Quota {
         }
     }
 
-    pub(crate) fn admit_lifetime(&self, lifetime: Lifetime) -> Result<()> {
-        if lifetime.idle > self.idle_lifetime {
+    pub(crate) fn admit_lifetime(&self, lifetime: Lifetime, persistence: Persistence) -> Result<()> {
+        let most = match persistence {
+            Persistence::Ephemeral => self.idle_lifetime,
+            Persistence::Persistent => self.persistent_idle_lifetime,
+        };
+        if lifetime.idle > most {
             return Err(Error::limit_exceeded(format!(
                 "an idle lifetime of {} s is too long",
                 lifetime.idle.as_secs()
             ))
-            .with_hint(format!("at most {} s are allowed", self.idle_lifetime.as_secs())));
+            .with_hint(format!("at most {} s are allowed", most.as_secs())));
         }
         let Some(most) = self.total_lifetime else { return Ok(()) };
         if lifetime.total.is_none_or(|total| total > most) {
@@ -322,6 +329,13 @@ mod tests {
         assert!(admit(&spec).is_ok());
         spec.lifetime.idle = Duration::MAX;
         assert!(refused(admit(&spec)));
+        for (persistence, days) in [(Persistence::Ephemeral, 1), (Persistence::Persistent, 30)] {
+            let most = Duration::from_secs(days * 24 * 60 * 60);
+            let lifetime = |idle| Lifetime { idle, ..Lifetime::default() };
+            let admit = |idle| Quota::default().admit_lifetime(lifetime(idle), persistence);
+            assert!(admit(most).is_ok(), "{persistence:?}");
+            assert!(refused(admit(most + Duration::from_secs(1))), "{persistence:?}");
+        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl Core {
         lifetime: Option<Lifetime>,
     ) -> Result<SandboxInfo> {
         if let Some(lifetime) = lifetime {
-            self.quotas.of(owner).admit_lifetime(lifetime)?;
+            self.quotas.of(owner).admit_lifetime(lifetime, self.locate(owner, id)?.persistence)?;
         }
         let mut hold = Hold::take(self, owner, id, Use::Call)?;
         match (self.registry.persistence(id), lifetime) {

@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use sandbox::engine::fake::Operation;
-use sandbox::{ByteSize, ErrorKind, ExecRequest, ForkRequest, Owner, Persistence, Quota, SandboxSpec, SavedName};
+use sandbox::{
+    ByteSize, ErrorKind, ExecRequest, ForkRequest, Lifetime, Owner, Persistence, Quota, SandboxSpec, SavedName,
+};
 
 use crate::support::{World, create, kind, owner, persistent, seconds, shell, spec, write};
 
@@ -59,6 +61,26 @@ async fn commands_are_bounded_in_number_and_time() {
     running.cancel().await.unwrap();
     running.wait().await.unwrap();
     shell(&service, &info.id, "true").await.unwrap();
+}
+
+const DAY: u64 = 24 * 3600;
+
+/// A persistent one is there to be found again, and waits longer for whoever made it.
+#[tokio::test]
+async fn idle_lifetimes_are_bounded_by_what_a_sandbox_is_for() {
+    let world = World::new();
+    let service = world.process().await;
+    let unused = |spec: SandboxSpec, idle| SandboxSpec { lifetime: Lifetime { idle, total: None }, ..spec };
+    for (made, most) in [(spec(), DAY), (persistent("kept"), 30 * DAY)] {
+        let (longest, longer) = (seconds(most), seconds(most + 1));
+        assert_eq!(kind(service.create(&owner(), unused(made.clone(), longer)).await), ErrorKind::LimitExceeded);
+        let info = create(&service, unused(made, longest)).await;
+        assert_eq!(info.lifetime.idle, longest);
+        let renewed = |idle| Some(Lifetime { idle, total: None });
+        assert_eq!(kind(service.renew(&owner(), &info.id, renewed(longer)).await), ErrorKind::LimitExceeded);
+        let info = service.renew(&owner(), &info.id, renewed(longest)).await.unwrap();
+        assert_eq!(info.lifetime.idle, longest);
+    }
 }
 
 const MEBIBYTE: u64 = 1 << 20;

@@ -18,28 +18,25 @@ const USER: (Key, &str) = (Key::ContainerUser, "image");
 /// There were no bounds, so it asks for more than anybody has: what it gets is the most that the operator lets clients have.
 const BOUNDLESS: [(Key, &str); 3] = [(Key::Cpus, "4096"), (Key::Memory, "4096G"), (Key::Processes, "1000000")];
 
+/// They stayed until they were stopped. It is the most that a persistent sandbox may be left alone.
+const KEPT: (Key, &str) = (Key::Idle, "720h");
+
 /// What it asks for. Where it asks for more than the operator lets clients have, it gets that.
 pub fn wishes(profile: ProfileName) -> Written {
     let wishes: &[(Key, &str)] = match profile {
         ProfileName::Cloudflare => {
             &[USER, (Key::Network, "internet"), (Key::Timeout, "30m"), BOUNDLESS[0], BOUNDLESS[1], BOUNDLESS[2]]
         }
-        ProfileName::SandboxServer => &[
-            USER,
-            (Key::Network, "internet"),
-            (Key::Timeout, "30m"),
-            (Key::Idle, "24h"),
-            BOUNDLESS[0],
-            BOUNDLESS[1],
-            BOUNDLESS[2],
-        ],
+        ProfileName::SandboxServer => {
+            &[USER, (Key::Network, "internet"), (Key::Timeout, "30m"), KEPT, BOUNDLESS[0], BOUNDLESS[1], BOUNDLESS[2]]
+        }
         ProfileName::CodeRunner => &[(Key::Cpus, "0.5"), (Key::Memory, "256M"), (Key::Timeout, "30s")],
         ProfileName::Automata => &[
             USER,
             (Key::Image, "python:3.12-slim-bookworm"),
             (Key::Network, "internet"),
             (Key::Timeout, "30m"),
-            (Key::Idle, "24h"),
+            KEPT,
             BOUNDLESS[0],
             BOUNDLESS[1],
             BOUNDLESS[2],

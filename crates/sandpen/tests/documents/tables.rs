@@ -136,6 +136,8 @@ fn limits() -> String {
     let config = Config::default();
     let timeout = config.sandbox.timeout(Screen::Streams);
     let at_most = |duration: Duration| format!("at most {}", spoken(duration));
+    let idle =
+        format!("{}, {} when it is persistent", at_most(quota.idle_lifetime), spoken(quota.persistent_idle_lifetime));
     let row = |what: &str, default: String, key: Option<Key>, bound: String| {
         [what.to_owned(), default, key.map_or_else(|| "–".to_owned(), |key| format!("`{}`", key.flag())), bound]
     };
@@ -152,7 +154,7 @@ fn limits() -> String {
         row("Files, directories and links", inodes.to_string(), Some(Key::Inodes), String::new()),
         row("Open files per process", open_files.to_string(), Some(Key::OpenFiles), String::new()),
         row("Time of one program", spoken(timeout), Some(Key::Timeout), at_most(quota.exec_timeout)),
-        row("Life of an unused sandbox", spoken(lifetime.idle), Some(Key::Idle), at_most(quota.idle_lifetime)),
+        row("Life of an unused sandbox", spoken(lifetime.idle), Some(Key::Idle), idle),
         row("Life of any sandbox", "unbounded".to_owned(), Some(Key::Lifetime), String::new()),
         row(
             "Sandboxes of one user",

@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use sandbox::{
-    Error, ErrorKind, ExecRequest, ExecStatus, GuestPath, JobPlace, JobRequest, JobWork, Persistence, Result,
-    SandboxSpec, WriteOptions,
+    Error, ErrorKind, ExecRequest, ExecStatus, GuestPath, JobPlace, JobRequest, JobWork, Result, WriteOptions,
 };
 use serde_json::{Map, Value};
 use tokio::io::AsyncWriteExt;
@@ -138,11 +137,10 @@ impl Automata {
         let named = asked.map_or_else(|| call.policy.image.shown(), str::to_owned);
         let not_pulled = || Failure::of(format!("Error: failed to pull Docker image {named}"));
         let spec = containers::spec(call, asked, DIRECTORY).map_err(not_pulled())?;
-        let persistence = match self.options.has(ProfileOption::EndContainers) {
-            true => Persistence::Ephemeral,
-            false => Persistence::Persistent,
+        let spec = match self.options.has(ProfileOption::EndContainers) {
+            true => spec,
+            false => containers::kept(call, spec),
         };
-        let spec = SandboxSpec { persistence, ..spec };
         image::provide(call, &spec.image).await.map_err(not_pulled())?;
         let made = tokio::select! {
             made = call.service.create(&call.owner, spec) => made,

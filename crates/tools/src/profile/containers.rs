@@ -39,10 +39,19 @@ pub async fn find(call: &Call, id: &str) -> Result<SandboxInfo> {
     }
 }
 
+/// How long a container may be unused that nobody asked to keep. The operator's word on those that are kept may be more.
+const UNUSED: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// A sandbox of this policy, in which programs start here.
 pub fn spec(call: &Call, image: Option<&str>, directory: &str) -> Result<SandboxSpec> {
     let spec = call.policy.spec(&call.owner, Asked { image, network: None })?;
-    Ok(SandboxSpec { work_directory: Some(directory.parse::<GuestPath>()?), ..spec })
+    let lifetime = Lifetime { idle: spec.lifetime.idle.min(UNUSED), ..spec.lifetime };
+    Ok(SandboxSpec { work_directory: Some(directory.parse::<GuestPath>()?), lifetime, ..spec })
+}
+
+/// The same, for one that is to be found again for as long as the operator says.
+pub fn kept(call: &Call, spec: SandboxSpec) -> SandboxSpec {
+    SandboxSpec { persistence: Persistence::Persistent, lifetime: call.policy.lifetime, ..spec }
 }
 
 /// The same, for one that outlives its server although nobody asked for that. It may be forgotten by all, so it has an end

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sandbox::{
     Error, ErrorKind, ExecRequest, ExecStatus, GuestPath, Image, JobPlace, JobRequest, JobWork, OutputTarget, Owner,
-    Persistence, Reach, Result, SandboxInfo, SandboxSpec, SavedImage, WriteOptions,
+    Persistence, Reach, Result, SandboxInfo, SavedImage, WriteOptions,
 };
 use serde_json::{Map, Value};
 use tokio::io::AsyncWriteExt;
@@ -352,7 +352,7 @@ async fn make(call: &Call, image: &str, stay: Stay) -> Result<SandboxInfo> {
     let create = |spec| unless_cancelled(call, call.service.create(&call.owner, spec));
     match stay {
         Stay::Ends => create(spec).await,
-        Stay::Persists => create(SandboxSpec { persistence: Persistence::Persistent, ..spec }).await,
+        Stay::Persists => create(containers::kept(call, spec)).await,
         Stay::LeftBehind => match create(containers::left_behind(call, spec.clone(), LEFT_FOR)).await {
             // So many were left behind that no more may stay, and whoever asks knows of none of them: this one ends with the server.
             Err(error) if error.kind() == ErrorKind::LimitExceeded => create(spec).await,
@@ -389,7 +389,7 @@ fn not_started(program: &str) -> String {
 
 /// How a container that outlives its server is reached without it.
 async fn reach(call: &Call, sandbox: &SandboxInfo) -> Result<String> {
-    let idle = text::spoken(call.policy.lifetime.idle);
+    let idle = text::spoken(sandbox.lifetime.idle);
     let mut text = format!("\n\nIt outlives this server, and ends when it was not used for {idle}.");
     let by_command_line = || Reach {
         enter: format!("sandpen exec -t {} -- sh", sandbox.id),

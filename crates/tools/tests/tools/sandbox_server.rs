@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sandbox::engine::fake::Operation;
-use sandbox::{Bounds, ErrorKind, Owner, Persistence, Quota, Result};
+use sandbox::{Bounds, ErrorKind, Lifetime, Owner, Persistence, Quota, Result};
 use serde_json::{Value, json};
 use tools::export::{Export, ExportRequest, Exporter, Outcome, Report};
 use tools::profile::SandboxServer;
@@ -13,9 +13,14 @@ use tools::{Policy, ProfileOption, ProfileOptions, Progress};
 use crate::support::{World, text};
 
 async fn world(options: &[ProfileOption]) -> World {
+    world_with(options, Lifetime::default()).await
+}
+
+async fn world_with(options: &[ProfileOption], lifetime: Lifetime) -> World {
     let mut chosen = ProfileOptions::default();
     options.iter().for_each(|option| chosen.add(*option));
-    let policy = Policy { images: vec!["*".parse().unwrap(), "host".parse().unwrap()], ..Policy::default() };
+    let images = vec!["*".parse().unwrap(), "host".parse().unwrap()];
+    let policy = Policy { images, lifetime, ..Policy::default() };
     World::speaking_as(Arc::new(SandboxServer::new(chosen)), policy).await
 }
 
@@ -129,6 +134,26 @@ async fn a_container_that_persists_outlives_the_server_and_says_how_to_reach_it(
     assert_eq!(again, format!("Container {id} not found"));
 }
 
+/// What nobody asked to keep has a day to be found again, whatever the operator gives the others.
+#[tokio::test]
+async fn a_container_with_persist_may_be_unused_for_longer() {
+    let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+    let lifetime = Lifetime { idle: days(30), total: None };
+    for (options, persist, idle, told) in [
+        (&[][..], true, days(30), Some("ends when it was not used for 30 days.")),
+        (&[], false, days(1), None),
+        (&[ProfileOption::EndTemporary], false, days(1), None),
+        (&[ProfileOption::EndContainers], true, days(1), None),
+    ] {
+        let world = world_with(options, lifetime).await;
+        let arguments = json!({ "image": "host", "persist": persist });
+        let created = said(&world, "create_container_environment", arguments).await;
+        let made = world.service.list(&Owner::local()).await.unwrap().pop().unwrap();
+        assert_eq!(made.lifetime.idle, idle, "{options:?}");
+        assert_eq!(told.is_some_and(|told| created.contains(told)), told.is_some(), "{created}");
+    }
+}
+
 /// It is there for good, and its id is the only way to be rid of it.
 #[tokio::test]
 async fn the_id_of_a_container_is_told_although_the_ways_to_it_are_not_known() {
@@ -165,6 +190,7 @@ async fn a_container_without_persist_is_left_behind_too_and_for_a_week_at_most()
         let made = world.service.list(&Owner::local()).await.unwrap().pop().unwrap();
         let week = Duration::from_secs(7 * 24 * 60 * 60);
         assert_eq!(made.lifetime.total, is_kept.then_some(week), "{options:?}");
+        assert_eq!(made.lifetime.idle, Lifetime::default().idle, "{options:?}");
         let world = world.restarted().await;
         let expected = if is_kept { "one\n".to_owned() } else { format!("Container {id} not found") };
         assert_eq!(run(&world, &id, "cat note").await, expected, "{options:?}");

@@ -80,7 +80,7 @@ impl Which {
             Self::Initialize => (
                 "Start a container",
                 "Start a container from an image, to run commands in. Returns its container_id, which the other tools ask \
-                 for. It stays until sandbox_stop, or until a day has passed without use.",
+                 for. It stays until sandbox_stop, or until 30 days have passed without use.",
                 Toolset::Sandboxes,
                 Hints { destructive: false, ..CHANGES },
             ),
