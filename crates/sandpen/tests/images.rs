@@ -242,6 +242,43 @@ fn an_image_that_is_not_here_is_pulled_for_a_sandbox() {
     assert_eq!(again.stderr, "", "it is here now");
 }
 
+/// In the older servers it failed: nobody waited for the image.
+#[test]
+fn the_first_container_of_an_older_server_is_of_an_image_that_is_not_here() {
+    if !sandboxes_work() {
+        return;
+    }
+    let world = World::new();
+    let Some(registry) = Registry::start(&world.work()) else { return };
+    let (host, name) = (format!("127.0.0.1:{}", registry.1), format!("127.0.0.1:{}/team/tool:1", registry.1));
+    write_system(&world, "root.tar");
+    assert_eq!(world.run(&["image", "import", "root.tar", &name]).code, Some(0));
+    assert_eq!(world.run(&["image", "push", "--insecure-registry", &host, &name]).code, Some(0));
+    let line = format!("sh -c '{READ_MOTD}'");
+    for (profile, create, arguments, execute) in [
+        ("automata", "sandbox_initialize", json!({ "image": name }), "sandbox_exec"),
+        (
+            "sandbox-server",
+            "create_container_environment",
+            json!({ "image": name, "persist": true }),
+            "execute_command_in_container",
+        ),
+    ] {
+        let other = World::new();
+        assert_eq!(other.run(&["image", "ls", "-q"]).stdout, "");
+        let flags = ["--profile", profile, "--insecure-registry", &host];
+        let mut client = Client::hello(&other, &flags, "2024-11-05");
+        let said = |answer: Value| answer["content"][0]["text"].as_str().unwrap_or_default().to_owned();
+        let made = said(client.call(create, arguments));
+        let id = made.lines().next().and_then(|line| line.rsplit(' ').next()).unwrap_or_default();
+        assert!(id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()), "{profile}: {made}");
+        let ran = said(client.call(execute, json!({ "container_id": id, "commands": line, "command": line })));
+        assert!(ran.ends_with("from the image\n"), "{profile}: {ran}");
+        assert_eq!(other.run(&["image", "ls", "-q"]).stdout, format!("{name}\n"));
+        assert_eq!(other.run(&["stop", "--all"]).code, Some(0));
+    }
+}
+
 #[test]
 fn ctrl_c_ends_a_pull_and_leaves_nothing() {
     for command in [&["image", "pull"][..], &["run", "bash", "true", "--image"], &["create", "--image"]] {
