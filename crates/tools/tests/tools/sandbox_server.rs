@@ -154,6 +154,20 @@ async fn a_container_with_persist_may_be_unused_for_longer() {
     }
 }
 
+#[tokio::test]
+async fn a_container_that_does_not_stop_is_told_with_what_may_help() {
+    let world = world(&[]).await;
+    let id = container(&world, "host", true).await;
+    // Whatever else tries to end it meanwhile must not have more luck.
+    world.host.fail(Operation::Destroy, usize::MAX, ErrorKind::Unavailable);
+    let told = said(&world, "exit_container", json!({ "container_id": id })).await;
+    assert!(told.starts_with("Failed to stop container gracefully: "), "{told}");
+    assert!(told.ends_with(". Try using force=True if needed."), "{told}");
+    let told = said(&world, "exit_container", json!({ "container_id": id, "force": true })).await;
+    assert!(told.starts_with("Error cleaning up container: "), "{told}");
+    world.host.fail(Operation::Destroy, 0, ErrorKind::Unavailable);
+}
+
 /// It is there for good, and its id is the only way to be rid of it.
 #[tokio::test]
 async fn the_id_of_a_container_is_told_although_the_ways_to_it_are_not_known() {
