@@ -37,6 +37,14 @@ impl Home {
         Wire::by(&mut command, tempfile::tempdir_in(self.place.path())?)
     }
 
+    /// The id of one that `sandbox-server` makes.
+    fn container(&self, server: &mut Wire, persist: bool) -> Result<String> {
+        let arguments = json!({ "image": self.image(), "persist": persist });
+        let created = said(server, "create_container_environment", &arguments)?;
+        let id = created.lines().next().and_then(|line| line.strip_prefix("Container created with ID: "));
+        id.map(str::to_owned).ok_or_else(|| Trouble(format!("no container was made: {created}")))
+    }
+
     fn sandboxes(&self) -> Result<Vec<Value>> {
         let listed = self.told(&["ps", "--json"])?;
         let listed: Value = serde_json::from_str(&listed).map_err(|error| Trouble(format!("{error} in {listed}")))?;
@@ -124,19 +132,32 @@ pub(crate) fn shared() -> Result<()> {
     ensure(left.is_empty(), || format!("this one ends with its server: {left:?}"))
 }
 
+/// As the documents of the older server promised it, for those who want that.
+pub(crate) fn temporary() -> Result<()> {
+    let home = Home::new()?;
+    let mut server = home.server("sandbox-server", &["--profile-option", "end-temporary"])?;
+    let ids = [home.container(&mut server, false)?, home.container(&mut server, true)?];
+    let command = |id: &str| json!({ "container_id": id, "command": "pwd" });
+    for id in &ids {
+        expect(&mut server, "execute_command_in_container", &command(id), "/workspace\n")?;
+    }
+    end(server)?;
+    let left = home.sandboxes()?;
+    ensure(left.len() == 1, || format!("there are {left:?}"))?;
+    let [passing, kept] = ids;
+    let mut server = home.server("sandbox-server", &[])?;
+    expect(&mut server, "execute_command_in_container", &command(&kept), "/workspace\n")?;
+    expect(&mut server, "execute_command_in_container", &command(&passing), &format!("Container {passing} not found"))?;
+    end(server)
+}
+
 /// What was left behind ends with its time, though nobody is there any more who could end it.
 pub(crate) fn left_behind() -> Result<()> {
     let home = Home::new()?;
     // Longer than it takes to start another server.
     let flags = ["--idle", if home.daemon.is_some() { "20s" } else { "8s" }];
-    let create = |server: &mut Wire, persist: bool| {
-        let arguments = json!({ "image": home.image(), "persist": persist });
-        let created = said(server, "create_container_environment", &arguments)?;
-        let id = created.lines().next().and_then(|line| line.strip_prefix("Container created with ID: "));
-        id.map(str::to_owned).ok_or_else(|| Trouble(format!("no container was made: {created}")))
-    };
     let mut server = home.server("sandbox-server", &flags)?;
-    let ids = [create(&mut server, false)?, create(&mut server, true)?];
+    let ids = [home.container(&mut server, false)?, home.container(&mut server, true)?];
     for id in &ids {
         let file = json!({ "container_id": id, "filename": "note", "content": "kept" });
         expect(&mut server, "create_file_in_container", &file, "File note has been created in /workspace")?;

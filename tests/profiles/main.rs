@@ -43,8 +43,9 @@ fn trials() -> Result<Vec<Trial>> {
     trials.push(Trial::test("what transcripts leave out is seen", move || {
         coverage::sees_what_is_missing().map_err(failed)
     }));
-    let lives: [(&str, Life); 2] = [
+    let lives: [(&str, Life); 3] = [
         ("cloudflare: a container is its user's and no server's", lives::shared),
+        ("sandbox-server: containers without persist end where the operator wants it", lives::temporary),
         ("sandbox-server: containers are left behind until their time is over", lives::left_behind),
     ];
     for (name, live) in lives {

@@ -259,6 +259,17 @@ fn files_outlive_their_runs_and_the_server() {
 }
 
 #[test]
+fn new_directories_are_as_short_as_the_operator_wants_them() {
+    needs_sandboxes!();
+    let scene = Scene::with(World::new(), &["--profile-option", "short-directories"]);
+    let path = scene.path(&scene.upload("c", "a", b"1")["file"]);
+    // The beginning of what it is without the option.
+    assert_eq!(path, "/files/2138a3a26696f102/a");
+    assert_eq!(names(&scene.root()), [".locks", "2138a3a26696f102"]);
+    assert_eq!((scene.get(&path).body.as_str(), &scene.run("c", "cat a")["stdout"]), ("1", &json!("1")));
+}
+
+#[test]
 fn a_short_directory_of_the_older_server_goes_on() {
     needs_sandboxes!();
     let world = World::new();
