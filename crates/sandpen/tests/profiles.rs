@@ -92,6 +92,25 @@ fn one_older_server_takes_messages_at_sse_too() {
 }
 
 #[test]
+fn what_is_too_large_is_refused_as_the_older_server_did() {
+    needs_sandboxes!();
+    let world = World::new();
+    let server = Server::start(&world, &["--max-body", "1M"]);
+    let padded = request(1, "ping", json!({ "_meta": { "padding": "x".repeat(1 << 20) } }));
+    let refused = |path: &str| {
+        let answer = server.open("POST", path, MCP, &padded).whole();
+        assert_eq!(answer.status, 413, "{path}");
+        let mut answer = answer.json();
+        answer["error"].as_object_mut().unwrap().remove("message");
+        answer
+    };
+    for path in ["/profiles/cloudflare/mcp", "/profiles/cloudflare/sse"] {
+        assert_eq!(refused(path), json!({ "jsonrpc": "2.0", "id": null, "error": { "code": -32000 } }), "{path}");
+    }
+    assert_eq!(refused("/profiles/automata/mcp"), json!({ "jsonrpc": "2.0", "error": { "code": -32600 } }));
+}
+
+#[test]
 fn variables_of_an_older_server_are_understood() {
     needs_sandboxes!();
     let world = World::new();

@@ -34,7 +34,7 @@ use super::sessions::{SessionFailure, Sessions};
 use super::wire::{self, Incoming, Message};
 use crate::auth::{Principal, insufficient_scope};
 use crate::http::answer;
-use crate::http::body::Bodies;
+use crate::http::body::{Bodies, Unread};
 use crate::http::drain::Drain;
 
 const SESSION_ID: &str = "mcp-session-id";
@@ -53,7 +53,7 @@ where
         .with_cancellation_token(drain.over().clone());
     config.max_request_body_bytes = usize::MAX;
     let service = StreamableHttpService::new(move || Ok(handler()), sessions.clone(), config);
-    let endpoint = Endpoint { service, sessions, rights, bodies, drain: drain.clone() };
+    let endpoint = Endpoint { service, sessions, rights, bodies, drain: drain.clone(), alias };
     let mut router = Router::new().route("/mcp", post(accept::<H>).get(listen::<H>).delete(end::<H>));
     if alias == Alias::Sse {
         router = router.route("/sse", post(accept::<H>));
@@ -75,6 +75,7 @@ struct Endpoint<H> {
     rights: Rights,
     bodies: Bodies,
     drain: Drain,
+    alias: Alias,
 }
 
 impl<H> Clone for Endpoint<H> {
@@ -85,6 +86,7 @@ impl<H> Clone for Endpoint<H> {
             rights: self.rights.clone(),
             bodies: self.bodies.clone(),
             drain: self.drain.clone(),
+            alias: self.alias,
         }
     }
 }
@@ -115,6 +117,7 @@ async fn accept<H: ServerHandler>(
     let (parts, body) = request.into_parts();
     let body = match endpoint.bodies.read(body).await {
         Ok(body) => body,
+        Err(Unread::TooLarge) if endpoint.alias == Alias::Sse => return refusal::too_large_as_it_was(),
         Err(unread) => return refusal::unread(unread),
     };
     if let Some(lacking) = endpoint.rights.lacking(principal.scopes, &body.bytes) {

@@ -66,6 +66,12 @@ pub fn unread(unread: Unread) -> Response {
     }
 }
 
+/// In the words of the library of the older server that took messages at two addresses.
+pub fn too_large_as_it_was() -> Response {
+    let error = json!({ "code": -32000, "message": "the request is too large" });
+    answer::json(StatusCode::PAYLOAD_TOO_LARGE, &json!({ "jsonrpc": "2.0", "id": null, "error": error }))
+}
+
 /// Why the library could not read a message.
 pub fn unreadable(bytes: &[u8]) -> Response {
     match wire::read(bytes) {
