@@ -17,6 +17,8 @@ const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, PAT
 const REQUEST_HEADERS: &[&str] = &[
     "accept",
     "authorization",
+    // Sent by clients of an older server to each server alike.
+    "cf-account-id",
     "content-type",
     "if-match",
     "if-none-match",
@@ -90,7 +92,7 @@ mod tests {
     fn headers_of_the_protocol_are_allowed_and_no_others() {
         let allowed = asked_for("X-Other, Mcp-Param-Region, mcp-param-a b, mcp-session-id");
         let allowed: Vec<_> = allowed.split(", ").collect();
-        assert!(allowed.contains(&"mcp-session-id"));
+        assert!(allowed.contains(&"mcp-session-id") && allowed.contains(&"cf-account-id"));
         assert!(allowed.contains(&"mcp-param-region"));
         assert_eq!(allowed.len(), REQUEST_HEADERS.len() + 1, "{allowed:?}");
     }

@@ -23,7 +23,10 @@ impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.problem {
             Problem::Missing => write!(f, "{} is required", self.argument),
-            Problem::Not(kind) => write!(f, "{} must be a {kind}", self.argument),
+            Problem::Not(kind) => {
+                let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+                write!(f, "{} must be {article} {kind}", self.argument)
+            }
         }
     }
 }

@@ -225,10 +225,15 @@ impl Failure {
 
 impl Cloudflare {
     async fn answer(&self, which: Which, call: &Call, arguments: &Map<String, Value>) -> Output {
-        let served = match Arguments(arguments).object("args") {
-            Ok(None) if which.takes_arguments() => Err(Wrong { argument: "args", problem: Problem::Missing }.into()),
-            Ok(inner) => self.serve(which, call, inner.unwrap_or(Arguments(arguments))).await,
-            Err(wrong) => Err(wrong.into()),
+        let arguments = Arguments(arguments);
+        let served = match which.takes_arguments() {
+            true => match arguments.object("args") {
+                Ok(Some(inner)) => self.serve(which, call, inner).await,
+                Ok(None) => Err(Wrong { argument: "args", problem: Problem::Missing }.into()),
+                Err(wrong) => Err(wrong.into()),
+            },
+            // Whatever they are given is nothing to them.
+            false => self.serve(which, call, arguments).await,
         };
         served.unwrap_or_else(|failure| failure.told(which.definition().name))
     }
@@ -478,33 +483,33 @@ fn mime_type(path: &GuestPath) -> Option<&'static str> {
         "gif" => "image/gif",
         "webp" => "image/webp",
         "bmp" => "image/bmp",
+        "tif" | "tiff" => "image/tiff",
         "ico" => "image/vnd.microsoft.icon",
         "pdf" => "application/pdf",
-        "zip" => "application/zip",
-        "gz" => "application/gzip",
-        "tar" => "application/x-tar",
-        "tif" | "tiff" => "image/tiff",
-        "wasm" => "application/wasm",
-        "mp3" => "audio/mpeg",
         "xlsx" => "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
         "docx" => "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
         "pptx" => "application/vnd.openxmlformats-officedocument.presentationml.presentation",
         "xls" => "application/vnd.ms-excel",
         "doc" => "application/msword",
         "ppt" => "application/vnd.ms-powerpoint",
-        "wav" => "audio/wav",
-        "mp4" => "video/mp4",
+        "zip" => "application/zip",
+        "gz" => "application/gzip",
         "bz2" => "application/x-bzip2",
         "7z" => "application/x-7z-compressed",
-        "webm" => "video/webm",
+        "tar" => "application/x-tar",
         "jar" => "application/java-archive",
+        "wasm" => "application/wasm",
+        "mp3" => "audio/mpeg",
+        "wav" => "audio/wav",
+        "mp4" => "video/mp4",
+        "mov" => "video/quicktime",
+        "webm" => "video/webm",
+        "ttf" => "font/ttf",
         "woff" => "font/woff",
         "woff2" => "font/woff2",
         "bin" | "exe" | "so" | "o" | "a" => "application/octet-stream",
         _ => return None,
-        "mov" => "video/quicktime",
     })
-        "ttf" => "font/ttf",
 }
 
 fn plain(path: &str) -> &str {
