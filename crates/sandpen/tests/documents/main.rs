@@ -42,6 +42,20 @@ fn a_table_that_nothing_makes_or_that_has_no_end_is_refused() {
     assert!(with_fresh_tables(&format!("{BEGIN}layers -->\n| x |\n")).is_err());
 }
 
+#[test]
+fn pages_for_users_of_older_servers_say_what_is_promised_of_them() {
+    let pages = std::fs::read_dir(root().join("docs/migrate")).expect("there are pages").flatten();
+    let pages: Vec<_> = pages.map(|entry| entry.path()).collect();
+    assert_eq!(pages.len(), tools::ProfileName::ALL.len());
+    for page in pages {
+        let text = std::fs::read_to_string(&page).expect("a page can be read");
+        for promised in ["becomes", "## The same", "## Better", "## Refused"] {
+            let has = |line: &str| line == promised;
+            assert!(text.lines().any(has), "{}: nothing under {promised:?}", page.display());
+        }
+    }
+}
+
 fn with_fresh_tables(text: &str) -> Result<String, String> {
     let mut fresh = String::new();
     let mut rest = text;
