@@ -42,6 +42,8 @@ struct Environment {
     languages: Vec<LanguageObject>,
     limits: LimitsObject,
     network: NetworkObject,
+    /// What separates a sandbox from the kernel of its host: shared with it, another kernel, or a machine of its own.
+    isolation_tier: &'static str,
     isolation: Vec<LayerObject>,
 }
 
@@ -147,6 +149,7 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
             .collect(),
         limits: limits(&call, isolation.limits),
         network: network(&call.policy, &allowed),
+        isolation_tier: isolation.tier,
         isolation: isolation
             .layers
             .iter()
@@ -254,7 +257,8 @@ fn text(environment: &Environment) -> String {
     let layers = environment.isolation.iter();
     let (on, other): (Vec<_>, Vec<_>) = layers.partition(|layer| layer.state == LayerState::On.as_str());
     let names = |layers: &[&LayerObject]| layers.iter().map(|layer| layer.layer).collect::<Vec<_>>().join(", ");
-    let _ = write!(text, "isolation ({} engine): {}", environment.engine, names(&on));
+    let (engine, tier) = (environment.engine, environment.isolation_tier);
+    let _ = write!(text, "isolation ({engine} engine, {tier}): {}", names(&on));
     if !other.is_empty() {
         let _ = write!(text, "; NOT in force: {}", names(&other));
     }

@@ -79,8 +79,9 @@ pub fn run(config: &Config, flavour: Flavour) -> Result<Exit> {
     let tried = wiring::with_service(config, |service| try_out(service, role));
     let (trial, report, languages, refused_runners) = match tried {
         Ok(Tried { took, report, languages, refused_runners }) => {
-            let (user, took) = (report.user.id, took.as_millis());
-            let detail = format!("made a sandbox, ran a program in it as user {user} and removed it in {took} ms");
+            let (tier, user, took) = (report.tier, report.user.id, took.as_millis());
+            let detail =
+                format!("made a sandbox ({tier}), ran a program in it as user {user} and removed it in {took} ms");
             (TrialFinding { works: true, detail, hint: None }, Some(report), languages, refused_runners)
         }
         Err(error) => {
