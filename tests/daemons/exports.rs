@@ -72,9 +72,8 @@ pub(crate) fn of_what_was_saved(scene: &mut Scene) -> Result<()> {
         let place = scene.path().join(format!("exported-{id}"));
         let report = scene.run(&["export", id, &place.to_string_lossy(), "--json"])?;
         let report: Value = serde_json::from_str(&report).map_err(|error| error.to_string())?;
-        if report["result"] != json!("reproduced")
-            || !report["base"].as_str().is_some_and(|base| base.contains(images::DEBIAN))
-        {
+        // Something was removed, which is a command, and those are run by whoever builds it and not by us.
+        if report["result"] != json!("not_checked") || report["base"] != json!(images::DEBIAN) {
             return Err(format!("the export is {report}").into());
         }
         let built = format!("exported-{id}:1");

@@ -12,6 +12,7 @@ use sandbox::GuestPath;
 
 use crate::image::{paths, tree_list};
 
+const FIRST: &str = "org.sandpen.saved.first";
 const LAYERS: &str = "org.sandpen.saved.first-layers";
 const ALTERED: &str = "org.sandpen.saved.altered";
 
@@ -20,7 +21,9 @@ const LONGEST_LIST: usize = 32 << 10;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestry {
-    /// Of the first image.
+    /// The first image, as the daemon calls it.
+    first: String,
+    /// That it had.
     layers: usize,
     /// In byte order, none below another.
     altered: Vec<GuestPath>,
@@ -33,8 +36,11 @@ impl Ancestry {
         let own = layers(image).len();
         let said = labels.and_then(|labels| labels.get(LAYERS)?.parse().ok()).filter(|&count| count <= own);
         match said {
-            Some(layers) => Self { layers, altered: paths(labels, ALTERED) },
-            None => Self { layers: own, altered: Vec::new() },
+            Some(layers) => {
+                let first = labels.and_then(|labels| labels.get(FIRST)).cloned().unwrap_or_default();
+                Self { first, layers, altered: paths(labels, ALTERED) }
+            }
+            None => Self { first: image.id.clone().unwrap_or_default(), layers: own, altered: Vec::new() },
         }
     }
 
@@ -45,6 +51,11 @@ impl Ancestry {
 
     pub fn altered(self) -> Vec<GuestPath> {
         self.altered
+    }
+
+    /// Whether this is the first image. Others may have the same layers and say other things of themselves.
+    pub fn begins_with(&self, image: &ImageInspect) -> bool {
+        image.id.as_ref().is_some_and(|id| *id == self.first)
     }
 
     /// Whether what is new over `base` is among what may differ: it has all layers of the first image, and none that `image`,
@@ -59,7 +70,8 @@ impl Ancestry {
         let shortened = |depth: usize| tree_list(&tops(self.altered.iter().map(|path| at_most(path, depth))));
         let mut lists = (1..=deepest).rev().map(shortened);
         let list = lists.find(|list| length_in_an_address(list) <= LONGEST_LIST).unwrap_or_default();
-        [(LAYERS, self.layers.to_string()), (ALTERED, list)].map(|(label, value)| (label.to_owned(), value)).into()
+        let labels = [(FIRST, self.first.clone()), (LAYERS, self.layers.to_string()), (ALTERED, list)];
+        labels.map(|(label, value)| (label.to_owned(), value)).into()
     }
 }
 
@@ -103,6 +115,7 @@ mod tests {
     fn image(layers: &[&str], labels: HashMap<String, String>) -> ImageInspect {
         let layers = Some(layers.iter().map(|&layer| layer.to_owned()).collect());
         ImageInspect {
+            id: Some(format!("sha256:{}", layers.as_ref().map_or(0, Vec::len))),
             root_fs: Some(ImageInspectRootFs { layers, ..ImageInspectRootFs::default() }),
             config: Some(ImageConfig { labels: Some(labels), ..ImageConfig::default() }),
             ..ImageInspect::default()
@@ -128,6 +141,7 @@ mod tests {
         {
             assert_eq!(ancestry.reaches(&third, &image(layers, HashMap::new())), reached, "{layers:?}");
         }
+        assert!(ancestry.begins_with(&first) && !ancestry.begins_with(&second));
     }
 
     #[test]

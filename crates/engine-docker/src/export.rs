@@ -87,8 +87,8 @@ impl DockerEngine {
         if let Some(name) = names.iter().find(is_called).or(names.first()) {
             return Ok(Some(base(name, image)));
         }
-        let layers = layers(&image);
-        let mut best: Option<(usize, String, ImageInspect)> = None;
+        let (layers, ancestry) = (layers(&image), Ancestry::of(&image));
+        let mut best: Option<(usize, bool, String, ImageInspect)> = None;
         let listed = self.shared.daemon.images().await?;
         let candidates = listed.into_iter().flat_map(|image| image.repo_tags.into_iter());
         let candidates = candidates.filter(|name| !name.starts_with(SAVED) && is_admitted(name));
@@ -96,11 +96,12 @@ impl DockerEngine {
             let Some(other) = self.shared.daemon.image(&name).await? else { continue };
             let count = ancestry::layers(&other).len();
             let is_below = count > 0 && layers.starts_with(ancestry::layers(&other));
-            if is_below && best.as_ref().is_none_or(|(most, ..)| count > *most) {
-                best = Some((count, name, other));
+            let is_first = ancestry.begins_with(&other);
+            if is_below && best.as_ref().is_none_or(|(most, first, ..)| (count, is_first) > (*most, *first)) {
+                best = Some((count, is_first, name, other));
             }
         }
-        Ok(best.map(|(_, name, image)| base(&name, image)))
+        Ok(best.map(|(.., name, image)| base(&name, image)))
     }
 
     /// An image by its name, if the daemon has it.
