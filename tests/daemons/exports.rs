@@ -86,7 +86,10 @@ pub(crate) fn of_what_was_saved(scene: &mut Scene) -> Result<()> {
             return Err(format!("the image of the export says\n{told}and the sandbox\n{seen}").into());
         }
     }
-    scene.run(&["image", "rm", "saved:halfway"])?;
+    let listed = scene.daemon.run(&["images", "--format", "{{.Repository}}:{{.Tag}}"])?;
+    for saved in listed.lines().filter(|name| name.contains("sandpen.invalid")) {
+        scene.daemon.run(&["rmi", saved])?;
+    }
     nothing_is_left(scene)
 }
 

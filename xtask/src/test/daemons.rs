@@ -49,7 +49,6 @@ const PROGRAMS: &[&str] = &[
     "metrics",
     "traces",
     "canaries",
-    "profiles",
     "profile_automata",
 ];
 
@@ -83,7 +82,6 @@ const LATER_PROGRAMS: &[&str] = &[
     "metrics",
     "traces",
     "canaries",
-    "profiles",
     "profile_automata",
 ];
 
