@@ -107,7 +107,12 @@ const screen = page.locator(".xterm-accessibility-tree, .xterm-rows").first();
 await page.keyboard.type("echo $((6 * 7)) in $PWD; printf '\\033[38;2;200;60;60mcoloured\\033[0m\\n'\n");
 await page.locator(".xterm").getByText("42 in /workspace").first().waitFor();
 check(await screen.isVisible(), "what is typed is run");
-const colour = await page.locator(".xterm-rows span", { hasText: /^coloured$/ }).first().evaluate((element) => getComputedStyle(element).color);
+// In one go: the emulator replaces what it has drawn whenever it draws, and what is gone has no colour.
+const coloured = await page.waitForFunction(() => {
+  const drawn = [...document.querySelectorAll(".xterm-rows span")].find((span) => span.textContent === "coloured");
+  return drawn && getComputedStyle(drawn).color;
+});
+const colour = await coloured.jsonValue();
 const [red, green] = colour.match(/\d+/g).map(Number);
 check(red > green + 80, `colours are shown: ${colour}`);
 await picture(page, "4-terminal-light");
