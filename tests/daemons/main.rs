@@ -65,6 +65,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a fork is reached as what was created is", reach::of_a_fork),
     ("an image that says what it runs is a language", runners::by_label),
     ("the shipped image of TypeScript is a language", runners::of_typescript),
+    ("the shipped image of Python comes with its packages", with_packages::of_python),
     ("the shipped image of TypeScript comes with its packages", with_packages::of_typescript),
     ("an image of another tool's label is none", runners::of_others),
     ("an older server's runners are images with its labels", older::runners),

@@ -1,4 +1,4 @@
-//! Images that are shipped, with all that they bring along. What they are made of comes from other people's registries, as
+//! The images that are shipped, with all that they bring along. What they are made of comes from other people's registries, as
 //! far as these answer.
 
 use std::fs;
@@ -17,6 +17,37 @@ const LIMIT: Duration = Duration::from_secs(900);
 
 /// Where Debian keeps whom it believes.
 const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+
+pub(crate) fn of_python(scene: &mut Scene) -> Result<()> {
+    let place = empty(scene, "with-pip")?;
+    let mut probe = Command::new("python3");
+    probe.args([
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--no-cache-dir",
+        "--retries",
+        "0",
+        "--timeout",
+        "15",
+    ]);
+    probe.args(["--dest", &place.join("probe").to_string_lossy(), "requests"]);
+    if let Some(why) = refusal(&mut probe, &place) {
+        return scene.skip(format!("the index of Python does not answer: {why}"));
+    }
+    let tree = "tree-with-pip:test";
+    scene.daemon.run(&["import", &images::debian_with_pip()?.to_string_lossy(), tree])?;
+    let settings = variables("PIP_", &["INDEX_URL", "EXTRA_INDEX_URL", "TRUSTED_HOST"]);
+    // Debian's own pip leaves its own Python alone unless it is told otherwise.
+    let more = format!("{settings}ENV PIP_BREAK_SYSTEM_PACKAGES=1 PIP_CERT={AUTHORITIES}\n");
+    let code = "import numpy, pandas, matplotlib.pyplot, sklearn, requests, psycopg2\n\
+                print(numpy.arange(4).sum(), pandas.DataFrame({'a': [1, 2]}).a.sum())";
+    let done = runs(scene, "python", &base(&place, tree, &more)?, code, "6 3\n");
+    scene.remove_image(tree)?;
+    done
+}
 
 pub(crate) fn of_typescript(scene: &mut Scene) -> Result<()> {
     let place = empty(scene, "with-bun")?;
@@ -75,6 +106,15 @@ fn base(place: &Path, tree: &str, more: &str) -> Result<PathBuf> {
     }
     fs::write(context.join("Dockerfile"), dockerfile + more)?;
     Ok(context)
+}
+
+/// Where this machine's own clients look, as lines of a Dockerfile.
+fn variables(prefix: &str, names: &[&str]) -> String {
+    let set = names.iter().filter_map(|name| {
+        let name = format!("{prefix}{name}");
+        std::env::var(&name).ok().map(|value| format!("ENV {name}=\"{value}\"\n"))
+    });
+    set.collect()
 }
 
 fn empty(scene: &Scene, name: &str) -> Result<PathBuf> {

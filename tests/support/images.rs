@@ -18,8 +18,8 @@ const NETWORK_PACKAGES: &str = "ca-certificates,curl,git,nodejs,python3";
 /// Which of those programs there are then.
 pub const NETWORK_PROGRAMS: &[&str] = &["bash", "curl", "git", "node", "python3"];
 
-/// What installs packages of Python.
-const PIP_PACKAGES: &str = "python3-pip";
+/// What installs packages of Python, and what most compiled ones want.
+const PIP_PACKAGES: &str = "libstdc++6,python3-pip";
 
 /// What people draw and compile with.
 const WORK_PACKAGES: &str = "gcc,libc6-dev,python3-matplotlib";
