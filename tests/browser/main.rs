@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         ("somebody with an account signs in and leaves", &[Need::Browser], account),
         ("users of an older server find their page", &[Need::Browser], older),
         ("HT-07 a page of another origin has no effect and reads nothing", &[Need::Browser], foreign),
+        ("FU-04 what code has made is opened in every way and runs in none", &[Need::Browser], served),
         ("what is in the program is what its source makes", &[Need::Toolchain], rebuilt::is_reproduced),
     ];
     let trials = trials.iter().map(|&(name, needs, run)| {
@@ -167,6 +168,11 @@ fn account(installed: &Installed) -> Result<()> {
 fn older(installed: &Installed) -> Result<()> {
     let server = Server::older(installed)?;
     server.explain(installed.script("older.mjs", json!({ "url": server.url, "token": server.token })))
+}
+
+fn served(installed: &Installed) -> Result<()> {
+    let server = Server::open(installed)?;
+    server.explain(installed.script("served.mjs", json!({ "url": server.url })))
 }
 
 fn foreign(installed: &Installed) -> Result<()> {
