@@ -1,6 +1,6 @@
 //! `/api/sandboxes`: which there are, one more, and one less.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::body::Body;
@@ -54,9 +54,13 @@ pub async fn seen(desk: &Desk, principal: &Principal, whose: Whose) -> Result<Ve
     Ok(stream::iter(looks).buffered(AT_ONCE).collect().await)
 }
 
-/// One that has just ended uses nothing.
+/// For how long a sandbox is waited for that does not say what it uses. All others are told at the same time.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// One that has just ended uses nothing, and one that does not answer has no say.
 pub async fn usage(desk: &Desk, sandbox: &SandboxInfo) -> Option<Usage> {
-    desk.service().usage(&sandbox.owner, &sandbox.id).await.ok()
+    let service = desk.service();
+    tokio::time::timeout(PATIENCE, service.usage(&sandbox.owner, &sandbox.id)).await.ok()?.ok()
 }
 
 pub async fn show(
