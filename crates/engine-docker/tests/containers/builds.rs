@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::time::Duration;
 
 use bollard::query_parameters::{ListImagesOptions, TagImageOptionsBuilder};
-use engine_docker::DockerEngine;
+use engine_docker::{BuiltImage, DockerEngine};
 use sandbox::Engine;
 
 use crate::Case;
@@ -43,30 +43,34 @@ async fn built(world: &World) -> Vec<String> {
     listed.into_iter().flat_map(|image| image.repo_tags).filter(|name| name.starts_with(&prefix)).collect()
 }
 
+async fn build(engine: &DockerEngine, world: &World) -> sandbox::Result<BuiltImage> {
+    engine.build(engine.begin_build()?, context(world)).await
+}
+
 async fn look_around(engine: &DockerEngine) {
     engine.list().await.unwrap();
 }
 
 async fn dropped(world: World) {
     let engine = world.engine().await;
-    let image = engine.build(context(&world)).await.unwrap();
+    let image = build(&engine, &world).await.unwrap();
     assert_eq!(built(&world).await, std::slice::from_ref(&image.name));
     look_around(&engine).await;
     assert_eq!(built(&world).await.len(), 1, "what is looked at now was removed");
     drop(image);
     eventually("what was dropped is removed", async || built(&world).await.is_empty()).await;
-    engine.build(context(&world)).await.unwrap().end().await.unwrap();
+    build(&engine, &world).await.unwrap().end().await.unwrap();
     assert_eq!(built(&world).await, [""; 0]);
 }
 
 async fn abandoned(world: World) {
     let engine = world.engine().await;
     for patience in [1, 50, 200] {
-        let waiting = tokio::time::timeout(Duration::from_millis(patience), engine.build(context(&world)));
+        let waiting = tokio::time::timeout(Duration::from_millis(patience), build(&engine, &world));
         drop(waiting.await);
     }
     // One more, by the end of which the others have ended: a daemon takes them as they come.
-    drop(engine.build(context(&world)).await.unwrap());
+    drop(build(&engine, &world).await.unwrap());
     eventually("all that was built is removed", async || built(&world).await.is_empty()).await;
 }
 

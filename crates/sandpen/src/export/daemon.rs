@@ -106,9 +106,10 @@ impl Side {
             return Ok(Verified::Outcome(Outcome::NotChecked(why.to_owned())));
         }
         let archive = passing_file(&self.directory)?;
-        let (file, text, context) = (shared(&archive)?, dockerfile.to_owned(), context.to_owned());
+        let built = self.engine.begin_build()?;
+        let (file, text, context) = (shared(&archive)?, built.marked(dockerfile), context.to_owned());
         blocking(move || pack(file, &text, &context).map_err(images::Error::io("packing the build context"))).await?;
-        let built = self.engine.build(tokio::fs::File::from_std(archive)).await?;
+        let built = self.engine.build(built, tokio::fs::File::from_std(archive)).await?;
         let compared = self.compare(store, base, &built.name, cancel).await;
         built.end().await?;
         Ok(Verified::Outcome(verify::told(compared?)))
