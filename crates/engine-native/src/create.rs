@@ -273,6 +273,8 @@ impl Shared {
         loop {
             let Some((description, successor)) = read()? else { return Ok(None) };
             let listening = sockets(&description, successor.as_ref());
+            // Before it is tried: one that comes while it is tried is of somebody who is being made.
+            let was_there = description.socket.as_deref().is_some_and(Path::exists);
             if let Some(successor) = successor
                 && let Some(live) = self.find(&successor).await
                 && matches!(live.ask(&ToInit::Stay).await, Ok(FromInit::Staying))
@@ -295,7 +297,7 @@ impl Shared {
             }
             let socket = description.socket.clone().unwrap_or_default();
             // Another process may be about to make it: its launcher binds the socket after the record is written.
-            if socket.exists() || !recently_written(&self.places.records, id) {
+            if was_there || !recently_written(&self.places.records, id) {
                 places::clear_groups(&description.groups);
                 let _ = std::fs::remove_file(&socket);
                 let _ = record::remove(&self.places.records, id);
