@@ -207,7 +207,7 @@ pub fn directories(description: &Description) -> Vec<GuestPath> {
 
 fn host(wanted: &Wanted<'_>) -> HostConfig {
     let VolumeMounts { mounts, mut binds } = volumes(wanted);
-    binds.extend(wanted.hosts.map(|hosts| format!("{hosts}:{HOSTS_FILE}:ro")));
+    binds.extend(wanted.hosts.map(|hosts| format!("{hosts}:{HOSTS_FILE}:ro,nosuid,nodev,noexec")));
     let limits = &wanted.description.limits;
     let memory = number(limits.memory.bytes());
     let has_network = !wanted.description.network.is_none();
