@@ -34,7 +34,7 @@ impl Ancestry {
     pub fn of(image: &ImageInspect) -> Self {
         let labels = image.config.as_ref().and_then(|config| config.labels.as_ref());
         let own = layers(image).len();
-        let said = labels.and_then(|labels| labels.get(LAYERS)?.parse().ok()).filter(|&count| count <= own);
+        let said = labels.and_then(|labels| labels.get(LAYERS)?.parse().ok()).filter(|count| (1..=own).contains(count));
         match said {
             Some(layers) => {
                 let first = labels.and_then(|labels| labels.get(FIRST)).cloned().unwrap_or_default();
@@ -65,12 +65,15 @@ impl Ancestry {
         below.len() >= self.layers && layers(image).starts_with(below)
     }
 
+    /// Empty ones where even the shortest list is too long: the image is then its own first, instead of one that lost something.
     pub fn labels(&self) -> HashMap<String, String> {
         let deepest = self.altered.iter().map(|path| path.components().count()).max().unwrap_or(0);
         let shortened = |depth: usize| tree_list(&tops(self.altered.iter().map(|path| at_most(path, depth))));
-        let mut lists = (1..=deepest).rev().map(shortened);
-        let list = lists.find(|list| length_in_an_address(list) <= LONGEST_LIST).unwrap_or_default();
-        let labels = [(FIRST, self.first.clone()), (LAYERS, self.layers.to_string()), (ALTERED, list)];
+        let mut lists = (1..=deepest.max(1)).rev().map(shortened);
+        let labels = match lists.find(|list| length_in_an_address(list) <= LONGEST_LIST) {
+            Some(list) => [(FIRST, self.first.clone()), (LAYERS, self.layers.to_string()), (ALTERED, list)],
+            None => [FIRST, LAYERS, ALTERED].map(|label| (label, String::new())),
+        };
         labels.map(|(label, value)| (label.to_owned(), value)).into()
     }
 }
@@ -150,13 +153,22 @@ mod tests {
         assert!(Ancestry::of(&first).reaches(&first, &first));
         assert!(!Ancestry::of(&first).reaches(&first, &image(&["a"], HashMap::new())));
         // Whoever makes images can say anything.
-        for said in ["3", "-1", "all", ""] {
+        for said in ["0", "3", "-1", "all", ""] {
             let labels = HashMap::from([(LAYERS.to_owned(), said.to_owned()), (ALTERED.to_owned(), "/etc".to_owned())]);
             assert_eq!(Ancestry::of(&image(&["a", "b"], labels)), Ancestry::of(&first), "{said}");
         }
         let labels =
             HashMap::from([(LAYERS.to_owned(), "1".to_owned()), (ALTERED.to_owned(), "/proc,/,/etc".to_owned())]);
         assert_eq!(Ancestry::of(&image(&["a"], labels)).altered(), [path("/etc")]);
+    }
+
+    #[test]
+    fn nothing_is_left_out_of_a_list_that_cannot_be_shortened() {
+        let first = image(&["a"], HashMap::new());
+        let saved = Ancestry::of(&first).and((0..9000).map(|number| path(&format!("/file-{number}"))));
+        let second = image(&["a", "b"], saved.labels());
+        assert!(!Ancestry::of(&second).reaches(&second, &first), "what is new over the first image is not known");
+        assert!(Ancestry::of(&second).reaches(&second, &second));
     }
 
     #[test]
