@@ -45,6 +45,13 @@ fn told(scene: &Scene, made: &Ran, id: &str) -> Result<()> {
         }
     }
     let enter = enter.replace(" -it ", " ");
-    let said = scene.daemon.run(&enter.split(' ').chain(["id", "-u"]).collect::<Vec<_>>())?;
-    if said == "1000\n" { Ok(()) } else { Err(format!("inside it is {said:?}").into()) }
+    let script = ["sh", "-c", "echo kept > note; id -u"];
+    let said = scene.daemon.run(&enter.split(' ').chain(script).collect::<Vec<_>>())?;
+    if said != "1000\n" {
+        return Err(format!("inside it is {said:?}").into());
+    }
+    scene.daemon.run(&["stop", &name])?;
+    scene.daemon.run(&["start", &name])?;
+    let kept = scene.run(&["exec", id, "--", "cat", "note"])?;
+    if kept == "kept\n" { Ok(()) } else { Err(format!("after a stop and a start it has {kept:?}").into()) }
 }

@@ -27,6 +27,20 @@ pub(crate) fn of_gvisor(scene: &mut Scene) -> Result<()> {
     Ok(())
 }
 
+/// Podman's service would take the name and start its own runtime, and we would tell of a kernel that is not there.
+pub(crate) fn not_of_the_service(scene: &mut Scene) -> Result<()> {
+    let run = |runtime: &'static str| ["run", "bash", "--image", images::DEBIAN, "echo ran", "--runtime", runtime];
+    let ran = scene.ran(&run("runsc"))?;
+    let is_told = ran.stderr.contains("that is runc, not runsc") && ran.stderr.contains("containers.conf");
+    if ran.status.code() != Some(125) || !ran.stdout.is_empty() || !is_told {
+        return Err(ran.told("a runtime that would not be what runs"));
+    }
+    if scene.run(&run("runc"))?.trim() != "ran" {
+        return Err("Podman's own runtime is refused by its name".into());
+    }
+    Ok(())
+}
+
 /// It is never another one, and the error says which there are.
 pub(crate) fn unheard_of(scene: &mut Scene) -> Result<()> {
     let ran = scene.ran(&["run", "bash", "--image", images::DEBIAN, "echo ran", "--runtime", "nothing"])?;

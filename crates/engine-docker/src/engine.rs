@@ -26,7 +26,7 @@ use crate::demand::Demand;
 use crate::exhausted::explained;
 use crate::files::DockerFiles;
 use crate::image::Images;
-use crate::isolation::{Kernel, SHIM};
+use crate::isolation::Kernel;
 use crate::kept::Trees;
 use crate::live::{Live, not_found};
 use crate::observed::observed;
@@ -135,14 +135,8 @@ impl DockerEngine {
         daemon.check_platform()?;
         let places = Places::prepare(&config.state_dir, daemon.identity())?;
         let lock = places.lock(&config.instance)?;
-        let known = &daemon.facts().runtimes;
-        // Daemons do not list what they leave to containerd, and say themselves when that is not there.
-        let is_unknown =
-            |runtime: &&String| !known.is_empty() && !known.contains(*runtime) && !runtime.starts_with(SHIM);
-        if let Some(runtime) = config.runtime.as_ref().filter(is_unknown) {
-            let names: Vec<&str> = known.iter().map(String::as_str).collect();
-            return Err(Error::not_found(format!("the daemon has no runtime {runtime:?}"))
-                .with_hint(format!("it has {}", names.join(", "))));
+        if let Some(runtime) = &config.runtime {
+            isolation::check_runtime(config.flavour, daemon.facts(), runtime)?;
         }
         let images = Images::new(&config);
         let spares = config.spares;

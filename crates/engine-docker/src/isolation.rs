@@ -94,7 +94,30 @@ pub fn report(
 }
 
 /// How runtimes are called that a daemon need not have been told of: containerd finds their programs by these names.
-pub const SHIM: &str = "io.containerd.";
+const SHIM: &str = "io.containerd.";
+
+/// Whether containers will really have the runtime that was chosen: nobody is told of a kernel that is not there.
+pub fn check_runtime(flavour: Flavour, facts: &DaemonFacts, runtime: &str) -> Result<()> {
+    let DaemonFacts { runtimes, default_runtime, .. } = facts;
+    // Daemons do not list what they leave to containerd, and say themselves when that is not there.
+    if !runtimes.is_empty() && !runtimes.contains(runtime) && !runtime.starts_with(SHIM) {
+        let names: Vec<&str> = runtimes.iter().map(String::as_str).collect();
+        return Err(Error::not_found(format!("the daemon has no runtime {runtime:?}"))
+            .with_hint(format!("it has {}", names.join(", "))));
+    }
+    // Podman's service takes a runtime in a request and starts its own all the same, without a word.
+    if flavour == Flavour::Podman && default_runtime.as_deref() != Some(runtime) {
+        return Err(Error::unsupported(format!(
+            "Podman starts containers for others with its own runtime only, and that is {}, not {runtime}",
+            default_runtime.as_deref().unwrap_or("not told")
+        ))
+        .with_hint(format!(
+            "set runtime = {runtime:?} below [engine] in containers.conf of Podman's host, and start its service anew; or \
+             choose --engine docker"
+        )));
+    }
+    Ok(())
+}
 
 /// Which kernel programs speak to: what a daemon's options mean depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -287,6 +310,27 @@ mod tests {
                 assert_eq!(Kernel::of(Some(name), &DaemonFacts::default()), kernel, "{name}");
             }
         }
+    }
+
+    #[test]
+    fn a_runtime_is_refused_where_another_would_run() {
+        let facts = DaemonFacts {
+            runtimes: ["crun", "runc", "runsc"].map(str::to_owned).into(),
+            default_runtime: Some("runc".to_owned()),
+            ..DaemonFacts::default()
+        };
+        let kind = |flavour, runtime| check_runtime(flavour, &facts, runtime).err().map(|error| error.kind());
+        for (runtime, on_docker, on_podman) in [
+            ("runc", None, None),
+            ("runsc", None, Some(sandbox::ErrorKind::Unsupported)),
+            ("io.containerd.runsc.v1", None, Some(sandbox::ErrorKind::Unsupported)),
+            ("kata", Some(sandbox::ErrorKind::NotFound), Some(sandbox::ErrorKind::NotFound)),
+        ] {
+            assert_eq!(kind(Flavour::Docker, runtime), on_docker, "{runtime}");
+            assert_eq!(kind(Flavour::Podman, runtime), on_podman, "{runtime}");
+        }
+        let silent = DaemonFacts { default_runtime: None, ..facts };
+        assert!(check_runtime(Flavour::Podman, &silent, "runc").is_err());
     }
 
     #[test]

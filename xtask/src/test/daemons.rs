@@ -208,10 +208,16 @@ pub fn behaviour(engine: Engine, extent: Extent) -> Outcome {
         let left_out = LATER_PROGRAMS.join(" ");
         println!("without {left_out}; cargo xtask test command-line-{} runs these too", engine.name());
     }
+    let is_of_the_product = |program: &Program| program.package == "sandpen" && program.kind == Kind::Integration;
+    let is_of_others = |program: &Program| is_of_the_product(program) && !PROGRAMS.contains(&program.name.as_str());
+    if let Some(others) = programs::built(Walls::Whole, is_of_others) {
+        let names: Vec<_> = others.iter().map(|program| program.name.as_str()).collect();
+        println!("nothing in {} depends on the engine, or is there on another one", names.join(" "));
+    }
     on_daemon(engine, |daemon| {
         let is_wanted = |program: &Program| {
             let name = program.name.as_str();
-            program.package == "sandpen"
+            is_of_the_product(program)
                 && PROGRAMS.contains(&name)
                 && (extent == Extent::Whole || !LATER_PROGRAMS.contains(&name))
         };
