@@ -35,6 +35,15 @@ export function same(found, expected, what) {
   console.log(`  ${what}`);
 }
 
+/** For what no element of the page tells. */
+export async function until(what, is) {
+  const end = Date.now() + 30_000;
+  while (!(await is())) {
+    if (Date.now() > end) throw new Error(`not in time: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
 mkdirSync(given.pictures, { recursive: true });
 
 export async function picture(page, name) {

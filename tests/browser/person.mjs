@@ -1,6 +1,6 @@
 // What a person does: signs in, makes a sandbox, runs code, sees the plot, uses a terminal, looks at the trail, stops it.
 
-import { accessible, browser, check, done, given, picture, same, strictPage } from "./browser.mjs";
+import { accessible, browser, check, done, given, picture, same, strictPage, until } from "./browser.mjs";
 
 const PLOT = `
 import struct, time, zlib
@@ -124,6 +124,11 @@ await page.getByLabel("Colours").selectOption("dark");
 await page.getByRole("link", { name: "Overview" }).click();
 await page.getByText("Work directory").waitFor();
 await page.waitForFunction(() => document.querySelectorAll(".chart.large polyline").length === 2);
+// The server looks by itself every five seconds, and all before this may take less.
+const bearer = { authorization: `Bearer ${given.token}` };
+const asked = async (path) => (await fetch(`${given.url}api/sandboxes${path}`, { headers: bearer })).json();
+const [workshop] = (await asked("")).sandboxes;
+await until("the server has looked", async () => (await asked(`/${workshop.id}/usage`)).samples.length > 0);
 const reloaded = Date.now();
 const remembered = page.waitForResponse((answer) => answer.url().endsWith("/usage"));
 await page.reload();
