@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bollard::container::LogOutput;
@@ -59,7 +60,7 @@ const GREETING: Duration = Duration::from_secs(5);
 pub struct Daemon {
     flavour: Flavour,
     docker: Docker,
-    facts: std::sync::Arc<DaemonFacts>,
+    facts: Arc<Mutex<Arc<DaemonFacts>>>,
     identity: String,
     endpoint: Endpoint,
     names: Names,
@@ -139,15 +140,11 @@ impl Daemon {
             Ok(Err(error)) => return Err(reason(&error)),
             Err(_) => return Err(format!("no answer within {} s", patience.as_secs())),
         };
-        let said = facts(candidate.endpoint.to_string(), &info);
-        let facts = match flavour {
-            Flavour::Docker => said,
-            Flavour::Podman => podman_host::completed(said, host.as_ref()),
-        };
+        let facts = facts(flavour, candidate.endpoint.to_string(), &info, host.as_ref());
         let (names, heard) = (Names::default(), Heard::now());
         let identity = identity::identity(&candidate.endpoint, &info);
         let endpoint = candidate.endpoint.clone();
-        Ok(Self { flavour, docker, facts: std::sync::Arc::new(facts), identity, endpoint, names, heard })
+        Ok(Self { flavour, docker, facts: Arc::new(Mutex::new(Arc::new(facts))), identity, endpoint, names, heard })
     }
 
     pub fn flavour(&self) -> Flavour {
@@ -159,8 +156,9 @@ impl Daemon {
         &self.identity
     }
 
-    pub fn facts(&self) -> &DaemonFacts {
-        &self.facts
+    /// As it last said them.
+    pub fn facts(&self) -> Arc<DaemonFacts> {
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Of what we have there.
@@ -170,7 +168,8 @@ impl Daemon {
 
     /// Our process 1 is a program for one system and one kind of processor.
     pub fn check_platform(&self) -> Result<()> {
-        let DaemonFacts { system, architecture, .. } = self.facts();
+        let facts = self.facts();
+        let DaemonFacts { system, architecture, .. } = &*facts;
         let ours = std::env::consts::ARCH;
         let same = match architecture.as_str() {
             "amd64" => ours == "x86_64",
@@ -236,7 +235,10 @@ impl Daemon {
         match docker.wait_container(container, Some(options)).next().await {
             Some(Ok(_) | Err(ClientError::DockerContainerWaitError { .. })) => {}
             Some(Err(ClientError::DockerResponseServerError { status_code: 404, .. })) => {}
-            Some(Err(_)) | None => std::future::pending().await,
+            Some(Err(_)) | None => {
+                self.heard.doubt();
+                std::future::pending().await
+            }
         }
     }
 
@@ -413,7 +415,16 @@ fn piece_of_stdout(piece: std::result::Result<LogOutput, ClientError>) -> Option
     }
 }
 
-fn facts(place: String, info: &SystemInfo) -> DaemonFacts {
+/// `host` is what Podman says besides.
+fn facts(flavour: Flavour, place: String, info: &SystemInfo, host: Option<&podman_host::Host>) -> DaemonFacts {
+    let said = said(place, info);
+    match flavour {
+        Flavour::Docker => said,
+        Flavour::Podman => podman_host::completed(said, host),
+    }
+}
+
+fn said(place: String, info: &SystemInfo) -> DaemonFacts {
     let options = info.security_options.iter().flatten();
     let has = |name: &str| options.clone().any(|option| is_on(option, name));
     DaemonFacts {
@@ -451,7 +462,7 @@ mod tests {
     fn a_profile_that_lets_everything_pass_is_no_seccomp() {
         let told = |option: &str| {
             let info = SystemInfo { security_options: Some(vec![option.to_owned()]), ..SystemInfo::default() };
-            facts(String::new(), &info)
+            said(String::new(), &info)
         };
         for option in ["name=seccomp,profile=builtin", "name=seccomp,profile=default", "name=seccomp"] {
             assert!(told(option).seccomp, "{option}");

@@ -31,7 +31,7 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 
 impl Shared {
     pub async fn create(self: &Arc<Self>, id: &SandboxId, spec: &SandboxSpec) -> Result<Made> {
-        self.check_new(id, spec)?;
+        self.check_new(id, spec).await?;
         let abandoned = CancellationToken::new();
         let (shared, id, spec, told) = (self.clone(), id.clone(), spec.clone(), abandoned.clone());
         let _waiting = self.demand.begin();
@@ -40,7 +40,7 @@ impl Shared {
 
     /// A sandbox with the files of another.
     pub async fn branch(self: &Arc<Self>, source: Arc<Live>, new: &SandboxId, spec: &SandboxSpec) -> Result<()> {
-        self.check_new(new, spec)?;
+        self.check_new(new, spec).await?;
         let pass = self.pass(new, spec)?;
         let abandoned = CancellationToken::new();
         let (shared, new, spec, told) = (self.clone(), new.clone(), spec.clone(), abandoned.clone());
@@ -129,8 +129,8 @@ impl Shared {
     }
 
     /// What must hold before anything of a sandbox is made.
-    pub(crate) fn check_new(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
-        self.check_walls()?;
+    pub(crate) async fn check_new(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<()> {
+        self.check_walls().await?;
         spec.limits.check()?;
         let title = self.config.flavour.title();
         if self.knows(id) {
@@ -227,7 +227,7 @@ impl Shared {
     ) -> Result<Description> {
         let description = describe(id, spec, image, pass, self.kernel())?;
         let attachments = self.attached(&spec.attachments, &description, image).await?;
-        Ok(Description { attachments, ..description })
+        Ok(Description { attachments, runtime: self.runtime(), ..description })
     }
 
     /// With what the image has where the sandbox can write.
@@ -258,7 +258,7 @@ impl Shared {
         image: &Facts,
         abandoned: &CancellationToken,
     ) -> Result<(Live, Vec<GuestPath>)> {
-        self.daemon.check_same(Duration::MAX).await?;
+        self.check_walls().await?;
         // Until it runs. One that was not started and that nobody holds is removed by whoever looks around.
         let _held = self.daemon.names().hold(&record::container_name(&description.id));
         let made = match self.build(description, image, abandoned).await {
@@ -424,6 +424,7 @@ pub(crate) fn describe(
         private_hosts: spec.private_hosts.clone(),
         token: random::text(32)?,
         agent: agent::PROGRAM_HASH.to_owned(),
+        runtime: None,
     })
 }
 

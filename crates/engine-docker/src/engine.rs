@@ -136,7 +136,7 @@ impl DockerEngine {
         let places = Places::prepare(&config.state_dir, daemon.identity())?;
         let lock = places.lock(&config.instance)?;
         if let Some(runtime) = &config.runtime {
-            isolation::check_runtime(config.flavour, daemon.facts(), runtime)?;
+            isolation::check_runtime(config.flavour, &daemon.facts(), runtime)?;
         }
         let images = Images::new(&config);
         let spares = config.spares;
@@ -161,7 +161,7 @@ impl DockerEngine {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    pub fn daemon(&self) -> &DaemonFacts {
+    pub fn daemon(&self) -> Arc<DaemonFacts> {
         self.shared.daemon.facts()
     }
 
@@ -196,14 +196,37 @@ impl Shared {
         Maker { installation: &self.places.installation, instance: self.config.instance.as_str() }
     }
 
-    /// Which kernel programs speak to.
-    pub fn kernel(&self) -> Kernel {
-        Kernel::of(self.config.runtime.as_deref(), self.daemon.facts())
+    /// What new sandboxes are made with.
+    pub fn runtime(&self) -> Option<String> {
+        self.config.runtime.clone().or_else(|| self.daemon.facts().default_runtime.clone())
     }
 
-    pub fn check_walls(&self) -> Result<()> {
+    /// Which kernel programs of new sandboxes speak to.
+    pub fn kernel(&self) -> Kernel {
+        Kernel::of(self.config.runtime.as_deref(), &self.daemon.facts())
+    }
+
+    /// Which kernel those of this one speak to.
+    fn kernel_of(&self, description: &Description) -> Kernel {
+        Kernel::of(description.runtime.as_deref(), &self.daemon.facts())
+    }
+
+    /// Whether the daemon can build every wall. One that was away may have been set up anew, for better or for worse.
+    pub async fn check_walls(&self) -> Result<()> {
+        self.daemon.check_same(Duration::MAX).await?;
+        if self.walls().is_err() {
+            self.daemon.check_same(Duration::ZERO).await?;
+        }
+        self.walls()
+    }
+
+    fn walls(&self) -> Result<()> {
         let DockerConfig { flavour, runtime, allow_missing, .. } = &self.config;
-        isolation::check(*flavour, self.daemon.facts(), runtime.as_deref(), allow_missing)
+        let facts = self.daemon.facts();
+        if let Some(runtime) = runtime {
+            isolation::check_runtime(*flavour, &facts, runtime)?;
+        }
+        isolation::check(*flavour, &facts, runtime.as_deref(), allow_missing)
     }
 
     fn sandboxes(&self) -> MutexGuard<'_, HashMap<SandboxId, Arc<Live>>> {
@@ -365,7 +388,7 @@ enum Standing {
 #[async_trait]
 impl Engine for DockerEngine {
     async fn capabilities(&self) -> Result<Capabilities> {
-        self.shared.check_walls()?;
+        self.shared.check_walls().await?;
         let name = self.shared.config.flavour.as_str();
         Ok(Capabilities {
             name,
@@ -428,7 +451,8 @@ impl Engine for DockerEngine {
         let started = live.connection.start(&request).await;
         drop(inside);
         let process = self.shared.settled(&live, started).await?;
-        let process = explained(process, live.clone(), self.shared.daemon.clone(), self.shared.kernel());
+        let kernel = self.shared.kernel_of(&live.description);
+        let process = explained(process, live.clone(), self.shared.daemon.clone(), kernel);
         Ok(observed(process, live, mark))
     }
 
@@ -457,7 +481,7 @@ impl Engine for DockerEngine {
             Storage::Memory => 0,
             Storage::Layer => self.shared.daemon.layer_bytes(&live.container).await?.unwrap_or(0),
         };
-        let processes = match self.shared.kernel() {
+        let processes = match self.shared.kernel_of(&live.description) {
             // The host counts its own threads.
             Kernel::Gvisor => None,
             Kernel::Hosts | Kernel::Virtual | Kernel::Unknown => told.processes,
@@ -479,7 +503,7 @@ impl Engine for DockerEngine {
             Standing::Rests(_, description) => description,
         };
         let Shared { config, daemon, .. } = &*self.shared;
-        Ok(isolation::report(config.flavour, daemon.facts(), config.runtime.as_deref(), description))
+        Ok(isolation::report(config.flavour, &daemon.facts(), description))
     }
 
     async fn reach(&self, id: &SandboxId) -> Result<Option<Reach>> {

@@ -38,13 +38,8 @@ pub fn check(
     Ok(())
 }
 
-pub fn report(
-    flavour: Flavour,
-    facts: &DaemonFacts,
-    runtime: Option<&str>,
-    description: &Description,
-) -> IsolationReport {
-    let kernel = Kernel::of(runtime, facts);
+pub fn report(flavour: Flavour, facts: &DaemonFacts, description: &Description) -> IsolationReport {
+    let kernel = Kernel::of(description.runtime.as_deref(), facts);
     let User { id, group } = description.user;
     let is_layered = description.storage == Storage::Layer;
     let layers = Layer::ALL.iter().map(|&layer| {
@@ -335,21 +330,21 @@ mod tests {
 
     #[test]
     fn what_a_daemon_lacks_is_told() {
-        let told = report(Flavour::Docker, &whole(), Some("runsc"), &description());
+        let in_gvisor = Description { runtime: Some("runsc".to_owned()), ..description() };
+        let told = report(Flavour::Docker, &whole(), &in_gvisor);
         assert_eq!(told.missing(), [Layer::UserNamespace, Layer::UidRange, Layer::Landlock]);
-        let told = report(Flavour::Podman, &DaemonFacts { cgroup_version: Some(1), ..whole() }, None, &description());
-        assert_eq!(told.missing(), NOT_PROMISED);
-        let told = report(Flavour::Docker, &whole(), Some("runsc"), &description());
         assert!(told.tier.contains("gVisor"));
+        let told = report(Flavour::Podman, &DaemonFacts { cgroup_version: Some(1), ..whole() }, &description());
+        assert_eq!(told.missing(), NOT_PROMISED);
         let remapped = DaemonFacts { user_namespaces: true, ..whole() };
-        let told = report(Flavour::Docker, &remapped, None, &description());
+        let told = report(Flavour::Docker, &remapped, &description());
         assert_eq!(told.state(Layer::UserNamespace), LayerState::On);
         let mut root = description();
         root.user.id = 0;
-        let told = report(Flavour::Docker, &whole(), None, &root);
+        let told = report(Flavour::Docker, &whole(), &root);
         assert!(told.layers.iter().any(|layer| layer.detail.contains("as was asked for")));
         let layered = Description { storage: Storage::Layer, ..root };
-        let told = report(Flavour::Docker, &whole(), None, &layered);
+        let told = report(Flavour::Docker, &whole(), &layered);
         assert!(
             told.layers.iter().any(|layer| layer.layer == Layer::DiskLimit && layer.detail.contains("approximate"))
         );

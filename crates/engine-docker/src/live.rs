@@ -115,7 +115,7 @@ impl Live {
 
     /// A spare becomes somebody's. Its labels stay nobody's, which is no matter: it ends with us.
     pub fn for_owner(mut self, description: &Description) -> Self {
-        self.description = description.clone();
+        self.description = Description { runtime: self.description.runtime, ..description.clone() };
         self
     }
 

@@ -60,6 +60,8 @@ pub struct Description {
     pub token: String,
     /// Which process 1 is in it.
     pub agent: String,
+    /// What the daemon made it with: whoever uses it later may have chosen another one. `None`: whoever made it did not say.
+    pub runtime: Option<String>,
 }
 
 impl Description {
@@ -155,6 +157,8 @@ struct Record {
     idle_milliseconds: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     network: Option<NetworkRecord>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runtime: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -195,6 +199,7 @@ pub fn labels(maker: Maker<'_>, description: &Description) -> HashMap<String, St
             reaches: description.network.to_string(),
             secrets: description.secrets.iter().map(ToString::to_string).collect(),
         }),
+        runtime: description.runtime.clone(),
     };
     let record = serde_json::to_string(&record).unwrap_or_default();
     let name = description.name.as_ref().map_or("", SandboxName::as_str);
@@ -257,6 +262,7 @@ pub fn read(labels: &HashMap<String, String>) -> Option<Description> {
         private_hosts: Vec::new(),
         token: label(TOKEN)?.to_owned(),
         agent: label(AGENT)?.to_owned(),
+        runtime: record.runtime,
     })
 }
 
@@ -315,6 +321,7 @@ pub(crate) mod tests {
             private_hosts: Vec::new(),
             token: "secret".to_owned(),
             agent: "hash".to_owned(),
+            runtime: None,
         }
     }
 
@@ -330,6 +337,7 @@ pub(crate) mod tests {
         wanted.secrets = ["SOME_TOKEN".parse().unwrap()].into();
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted.clone()));
         wanted.storage = Storage::Layer;
+        wanted.runtime = Some("runsc".to_owned());
         assert_eq!(read(&labels(MAKER, &wanted)), Some(wanted));
     }
 

@@ -1,5 +1,5 @@
 //! Whether it is still the daemon that answered first. Another one in its place knows nothing of what the first has, and that
-//! must not be taken for an end of it.
+//! must not be taken for an end of it. The same one may have been set up anew while it was away.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use sandbox::{Error, Result};
 use tokio::time::Instant;
 
-use super::{Daemon, identity};
+use super::{Daemon, facts, identity, podman_host};
 
 /// When the daemon last said who it is. `None` since it did not answer.
 #[derive(Clone, Debug)]
@@ -39,11 +39,15 @@ impl Daemon {
             return Ok(());
         }
         let asked = Instant::now();
-        let info = self.ask(self.docker.info()).await.map_err(|failure| self.told("say who it is", failure))?;
+        let host = podman_host::ask(self.flavour, &self.endpoint);
+        let (info, host) = tokio::join!(self.ask(self.docker.info()), host);
+        let info = info.map_err(|failure| self.told("say who it is", failure))?;
         if identity::identity(&self.endpoint, &info) != self.identity {
             let message = format!("another {} daemon answers now than when this process began", self.flavour.title());
             return Err(Error::unavailable(message).with_hint("bring the first one back, or start again"));
         }
+        let facts = facts(self.flavour, self.endpoint.to_string(), &info, host.as_ref());
+        *self.facts.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(facts);
         *self.heard.lock() = Some(asked);
         Ok(())
     }

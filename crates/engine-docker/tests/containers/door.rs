@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bollard::models::SystemInfo;
 use engine_docker::{DockerConfig, DockerEngine, Wish};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -39,8 +40,8 @@ enum State {
     HoldsBack(&'static str),
     /// Open to all but this, where it is as if the daemon were gone.
     Loses(&'static str),
-    /// Open, and somebody else says who the daemon is.
-    Poses,
+    /// Open, and somebody else says who the daemon is, in this answer.
+    Poses(Vec<u8>),
     /// Open to all but these, which the daemon never hears of.
     Refuses(Vec<String>),
 }
@@ -94,8 +95,17 @@ impl Door {
         self.state.send_replace(State::Loses(words));
     }
 
+    /// Another daemon.
     pub fn pose(&self) {
-        self.state.send_replace(State::Poses);
+        self.state.send_replace(State::Poses(ANOTHER.to_vec()));
+    }
+
+    /// The same one, which says other things of itself.
+    pub fn pose_as(&self, info: &SystemInfo) {
+        let body = serde_json::to_string(info).unwrap();
+        let length = body.len();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n");
+        self.state.send_replace(State::Poses((head + &body).into_bytes()));
     }
 
     pub fn let_through(&self) {
@@ -133,8 +143,8 @@ async fn pass_in(
                 }
                 continue;
             }
-            State::Poses if line.contains("/info ") => {
-                if back.lock().await.write_all(ANOTHER).await.is_err() {
+            State::Poses(answer) if line.contains("/info ") => {
+                if back.lock().await.write_all(&answer).await.is_err() {
                     return;
                 }
                 continue;
@@ -154,7 +164,7 @@ async fn pass_in(
             | State::Closed
             | State::HoldsBack(_)
             | State::Loses(_)
-            | State::Poses
+            | State::Poses(_)
             | State::Refuses(_) => {}
         }
         // What it gives must not be held while something is written.

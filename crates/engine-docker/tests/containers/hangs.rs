@@ -2,7 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use sandbox::{Checkpoints, Engine, Error, ErrorKind, Persistence, Rest, SandboxId, SandboxSpec, Snapshots};
+use bollard::models::SystemInfo;
+use sandbox::{
+    Checkpoints, Engine, Error, ErrorKind, Layer, LayerState, Persistence, Rest, SandboxId, SandboxSpec, Snapshots,
+};
 
 use crate::Case;
 use crate::door::Door;
@@ -14,6 +17,7 @@ pub const CASES: &[Case] = &[
     ("hangs::one_that_cannot_be_looked_at_hides_no_other", |world| Box::pin(broken(world))),
     ("hangs::a_restore_that_is_cut_off_is_not_taken_for_whole", |world| Box::pin(in_a_restore(world))),
     ("hangs::what_another_daemon_does_not_know_is_not_gone", |world| Box::pin(replaced(world))),
+    ("hangs::a_daemon_that_was_set_up_anew_is_asked_what_it_can", |world| Box::pin(set_up_anew(world))),
     ("hangs::many_who_ask_are_told_together", |world| Box::pin(with_many(world))),
     ("hangs::files_that_do_not_get_through_are_given_up", |world| Box::pin(with_files(world))),
 ];
@@ -167,6 +171,31 @@ async fn replaced(world: World) {
         kept.iter().all(|path| !path.exists())
     })
     .await;
+}
+
+/// It is the same daemon, and can do less than it could.
+async fn set_up_anew(world: World) {
+    let door = Door::open(&world);
+    let engine = door.engine(&world).await;
+    let id = make(&engine, &spec()).await;
+    door.lose("/containers/json");
+    is_unavailable(&engine.list().await.unwrap_err(), Instant::now());
+    let whole = world.docker.info().await.unwrap();
+    door.pose_as(&SystemInfo { security_options: None, memory_limit: Some(false), ..whole });
+    let new = SandboxId::random().unwrap();
+    for refused in [engine.capabilities().await.map(drop), engine.create(&new, &spec()).await.map(drop)] {
+        let error = refused.expect_err("it lacks a wall");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+        assert!(error.message().contains("layer"), "{error:?}");
+    }
+    assert!(world.containers(&format!("sandpen-{new}")).await.is_empty());
+    let report = engine.isolation(&id).await.unwrap();
+    assert_eq!(report.state(Layer::MemoryLimit), LayerState::Off, "what it is told of is not what there is");
+    door.let_through();
+    let again = make(&engine, &spec()).await;
+    for id in [id, again] {
+        engine.destroy(&id).await.unwrap();
+    }
 }
 
 async fn with_many(world: World) {

@@ -158,7 +158,8 @@ impl Setting {
             .map_err(|cause| Error::internal("this program does not know where it is").with_cause(cause))?;
         let keeping = wiring::service_with_spares(config, SPARES).await?;
         let standing = service.create(&owner, spec.clone()).await?.id;
-        let address = if facts.place.starts_with('/') { format!("unix://{}", facts.place) } else { facts.place };
+        let address =
+            if facts.place.starts_with('/') { format!("unix://{}", facts.place) } else { facts.place.clone() };
         let mut setting = Self {
             flavour,
             service,

@@ -69,7 +69,7 @@ struct LanguageFinding {
 pub fn look(config: &Config, flavour: Flavour) -> Result<DaemonFinding> {
     wiring::block_on(async {
         let daemon = Daemon::connect(flavour, &wiring::wish(config)).await?;
-        Ok(DaemonFinding::new(daemon.facts()))
+        Ok(DaemonFinding::new(&daemon.facts()))
     })
 }
 
