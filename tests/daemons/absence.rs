@@ -68,22 +68,35 @@ pub(crate) fn at_no_usual_place(scene: &mut Scene) -> Result<()> {
     }
 }
 
-/// A server whose daemon stops and comes back says so, and goes on.
+/// A server whose daemon stops and comes back says so, and goes on. Docker's still answers while it ends its containers, and then
+/// it is known how a command ended that ran in one.
 pub(crate) fn for_a_while(scene: &mut Scene) -> Result<()> {
-    away(scene, "for-a-while", Daemon::stop_for_now)
+    away(scene, "for-a-while", Daemon::stop_for_now, |answer| answer["structuredContent"]["status"] == "killed")
 }
 
 /// The same without a word.
 pub(crate) fn killed(scene: &mut Scene) -> Result<()> {
-    away(scene, "killed", Daemon::kill_for_now)
+    away(scene, "killed", Daemon::kill_for_now, |_| false)
 }
 
-fn away(scene: &mut Scene, state: &str, end: fn(&mut Daemon) -> Result<()>) -> Result<()> {
+fn away(
+    scene: &mut Scene,
+    state: &str,
+    end: fn(&mut Daemon) -> Result<()>,
+    may_have_ended: fn(&Value) -> bool,
+) -> Result<()> {
     let mut server = scene.server(state)?;
     let run = json!({"command": "echo here"});
     expect_here(&mut server, &run)?;
     let sandbox = server.good("create_sandbox", &json!({}))?["sandbox_id"].take();
+    let amid = server.call("run_command", &json!({"command": "sleep 600", "sandbox_id": sandbox}))?;
+    server.listen(Duration::from_secs(1))?;
     end(&mut scene.daemon)?;
+    let started = Instant::now();
+    let answer = server.answer(amid)?;
+    if !may_have_ended(&answer) {
+        told_unavailable(&answer, started)?;
+    }
     for arguments in [run.clone(), json!({"command": "echo here", "sandbox_id": sandbox})] {
         let started = Instant::now();
         let asked = server.call("run_command", &arguments)?;
@@ -203,7 +216,10 @@ fn expect_here(server: &mut Wire, arguments: &Value) -> Result<()> {
 
 /// With its kind, in the time that is promised.
 fn is_unavailable(server: &mut Wire, asked: u64, started: Instant) -> Result<()> {
-    let answer = server.answer(asked)?;
+    told_unavailable(&server.answer(asked)?, started)
+}
+
+fn told_unavailable(answer: &Value, started: Instant) -> Result<()> {
     if answer["isError"] != true || !answer.to_string().contains("(unavailable)") {
         return Err(format!("without a daemon the answer is {answer}").into());
     }

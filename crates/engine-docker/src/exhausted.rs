@@ -1,8 +1,9 @@
-//! A command that ended with its whole sandbox, where that may be for want of something. gVisor is a program of the host, and
+//! A command that ended with its whole sandbox, for want of something or with its daemon. gVisor is a program of the host, and
 //! what the host's kernel kills for want of memory is not the command but gVisor; only the daemon knows why. And a sandbox whose
 //! files are on the daemon's disk is ended by us when they are too many.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use sandbox::{ExecOutcome, ExecStatus, Process, ProcessControl, Result, Signal, TerminalSize};
@@ -11,14 +12,9 @@ use tokio::sync::OnceCell;
 use crate::client::Daemon;
 use crate::isolation::Kernel;
 use crate::live::Live;
-use crate::record::Storage;
 
-/// The same command, of which it is told what ran out.
+/// The same command, of which it is told what ran out, or that nobody can say how it ended.
 pub fn explained(process: Process, live: Arc<Live>, daemon: Daemon, kernel: Kernel) -> Process {
-    let is_plain = kernel != Kernel::Gvisor && live.description.storage == Storage::Memory;
-    if is_plain {
-        return process;
-    }
     let control = Explained { control: process.control, live, daemon, kernel, outcome: OnceCell::new() };
     Process { control: Box::new(control), ..process }
 }
@@ -56,6 +52,11 @@ impl ProcessControl for Explained {
             }
             if self.kernel == Kernel::Gvisor && self.daemon.ran_out_of_memory(&self.live.container).await {
                 outcome.status = ExecStatus::OutOfMemory;
+                return Ok(outcome);
+            }
+            // A stream ends with its sandbox and with its daemon. Only of the first is it known how the command ended.
+            if self.live.connection.is_closed() {
+                self.daemon.check_same(Duration::ZERO).await?;
             }
             Ok(outcome)
         });
