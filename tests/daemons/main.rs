@@ -64,6 +64,7 @@ const TESTS: &[(&str, Test)] = &[
     ("a pull that one of two gives up goes on", waits::by_one_of_two),
     ("packages are installed once, kept by the daemon, and removed", packages::kept),
     ("a fork is reached as what was created is", reach::of_a_fork),
+    ("what is printed removes a sandbox with its volume", reach::to_its_end),
     ("an image that says what it runs is a language", runners::by_label),
     ("the shipped image of TypeScript is a language", runners::of_typescript),
     ("the shipped image of Python comes with its packages", with_packages::of_python),

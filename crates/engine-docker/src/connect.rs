@@ -22,6 +22,30 @@ pub struct Wish {
     pub context: Option<String>,
 }
 
+impl Wish {
+    /// What the daemon's own client must be told before anything else, so that it speaks to the same daemon. By itself it looks
+    /// where we look when nothing was asked for.
+    pub fn client_arguments(&self, flavour: Flavour) -> Vec<String> {
+        let words = |words: &[&str], last: String| words.iter().map(|&word| word.to_owned()).chain([last]).collect();
+        match (flavour, &self.host, &self.context) {
+            (Flavour::Docker, Some(host), _) => words(&["--host"], as_clients_write(host)),
+            (Flavour::Podman, Some(host), _) => words(&["--remote", "--url"], as_clients_write(host)),
+            (Flavour::Docker, None, Some(context)) => words(&["--context"], context.clone()),
+            (Flavour::Docker | Flavour::Podman, None, _) => Vec::new(),
+        }
+    }
+}
+
+/// We take some that they do not.
+fn as_clients_write(host: &str) -> String {
+    match host.split_once("://") {
+        Some(("http" | "https", rest)) => format!("tcp://{rest}"),
+        Some(_) => host.to_owned(),
+        None if host.starts_with('/') => format!("unix://{host}"),
+        None => format!("tcp://{host}"),
+    }
+}
+
 /// What the surroundings say: the environment and files of whoever runs us.
 pub struct Surroundings<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,

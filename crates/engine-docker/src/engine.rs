@@ -512,7 +512,8 @@ impl Engine for DockerEngine {
             Standing::Live(live) => &live.description,
             Standing::Rests(_, description) => description,
         };
-        Ok(reach::reach(self.shared.config.flavour, description))
+        let config = &self.shared.config;
+        Ok(reach::reach(config.flavour, &config.wish, description))
     }
 
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::engine::Shared;
 use crate::live::Live;
+use crate::reach::client;
 use crate::record::{self, Description, Storage};
 use crate::recovery::unless_unavailable;
 
@@ -128,12 +129,12 @@ impl Shared {
     pub fn interrupted(&self, id: &SandboxId, container: &ContainerInspectResponse) -> Error {
         let code = container.state.as_ref().and_then(|state| state.exit_code).unwrap_or_default();
         let name = record::container_name(id);
-        let program = self.config.flavour.as_str();
+        let client = client(self.config.flavour, &self.config.wish);
         let labels = container.config.as_ref().and_then(|config| config.labels.as_ref());
         let is_layered = labels.and_then(record::read).is_some_and(|found| found.storage == Storage::Layer);
         let remove = "stop it to remove it, and create another";
         let go_on =
-            format!("`{program} start {name}` goes on with the files of its last stop, if there was one; or {remove}");
+            format!("`{client} start {name}` goes on with the files of its last stop, if there was one; or {remove}");
         let (message, hint) = match i32::try_from(code) {
             Ok(KeptExit::LOST) => {
                 ("its container was killed before it was ever stopped, and its files are lost", remove)

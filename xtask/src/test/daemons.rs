@@ -90,6 +90,7 @@ const LATER_PROGRAMS: &[&str] = &[
 const LIKE_ON_DOCKER: &[&str] = &[
     "podman: a daemon that hangs",
     "podman: a fork",
+    "podman: what is printed",
     "podman: a server in a container",
     "podman: an older server's",
     "podman: containers of others",

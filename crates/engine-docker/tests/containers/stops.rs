@@ -272,13 +272,13 @@ async fn told(world: World) {
     let engine = world.engine().await;
     let id = make(&engine, &persistent()).await;
     let reach = engine.reach(&id).await.unwrap().expect("a daemon has tools");
-    let (name, program) = (name(&id), world.place.flavour.as_str());
-    assert_eq!(reach.enter, format!("{program} exec -it --user 1000:1000 --workdir /workspace {name} sh"));
-    assert_eq!(reach.stop.unwrap(), format!("{program} stop {name}"));
+    let (name, client) = (name(&id), world.client());
+    assert_eq!(reach.enter, format!("{client} exec -it --user 1000:1000 --workdir /workspace {name} sh"));
+    assert_eq!(reach.stop.unwrap(), format!("{client} stop {name}"));
     stop(&world, &id).await;
     let reach = engine.reach(&id).await.unwrap().expect("also while it is stopped");
-    assert_eq!(reach.start.unwrap(), format!("{program} start {name}"));
-    assert_eq!(reach.remove, format!("{program} rm --force {name} && {program} volume rm {}", volume(&id)));
+    assert_eq!(reach.start.unwrap(), format!("{client} start {name}"));
+    assert_eq!(reach.remove, format!("{client} rm --force {name} && {client} volume rm {}", volume(&id)));
     assert_eq!(rest(&engine, &id).await, Some(Rest::Stopped), "to ask does not start it");
     // What is told, by the same daemon.
     world.remove(&name).await;

@@ -148,6 +148,14 @@ impl World {
         listed.unwrap_or_default().into_iter().map(|volume| volume.name).collect()
     }
 
+    /// How the daemon's own client is started for it.
+    pub fn client(&self) -> String {
+        match self.place.flavour {
+            Flavour::Docker => format!("docker --host {}", self.place.address),
+            Flavour::Podman => format!("podman --remote --url {}", self.place.address),
+        }
+    }
+
     pub fn is_podman(&self) -> bool {
         self.place.flavour == Flavour::Podman
     }

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use engine_docker::{Daemon, Flavour};
+use engine_docker::{Daemon, Flavour, Wish};
 use futures_util::future::try_join_all;
 use sandbox::{
     Error, ExecRequest, ExecStatus, Image, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec,
@@ -200,11 +200,8 @@ impl Setting {
     /// The daemon's own client.
     fn client(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.flavour.as_str());
-        match self.flavour {
-            Flavour::Docker => command.args(["--host", &self.address]),
-            Flavour::Podman => command.args(["--remote", "--url", &self.address]),
-        };
-        command.args(arguments);
+        let wish = Wish { host: Some(self.address.clone()), context: None };
+        command.args(wish.client_arguments(self.flavour)).args(arguments);
         command
     }
 
