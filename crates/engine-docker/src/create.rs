@@ -186,7 +186,7 @@ impl Shared {
         let (shared, image) = (Arc::downgrade(self), image.clone());
         let mut spec = SandboxSpec { owner: Owner::local(), ..spec.clone() };
         // Given to a spare when it becomes somebody's.
-        (spec.environment, spec.secrets, spec.private_hosts, spec.lifetime.total) = Default::default();
+        (spec.environment, spec.secrets, spec.private_hosts) = Default::default();
         if !spec.network.is_none() {
             // Which one is said by whoever serves it, and nobody does yet.
             spec.network = Network::Internet;

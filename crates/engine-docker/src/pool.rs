@@ -2,7 +2,7 @@
 //! nor for their start.
 //!
 //! Behind the same walls as any other, because they are made by the same translation. What may differ between two callers is
-//! not in it: owner, id, environment and lifetime belong to the server's side. Whatever is in it is the key. A spare is
+//! not in it: owner, id, environment and idle time belong to the server's side. Whatever is in it is the key. A spare is
 //! ephemeral, so it ends with us however we end.
 
 use sandbox::engine::spares::{self, Spares};
@@ -31,10 +31,11 @@ impl spares::Kind for Kind {}
 
 impl Kind {
     /// `None` for a sandbox that cannot be somebody else's spare: its name is its host name, a persistent one says in its
-    /// labels whose it is, and one from a saved image begins with files.
+    /// labels whose it is, one with a total time says there when that is over, and one from a saved image begins with files.
     pub fn of(spec: &SandboxSpec, image: &Facts, description: &Description) -> Option<Self> {
-        let plain = spec.persistence == Persistence::Ephemeral && spec.name.is_none() && image.trees.is_empty();
-        plain.then(|| Self {
+        let is_bare =
+            spec.persistence == Persistence::Ephemeral && spec.name.is_none() && spec.lifetime.total.is_none();
+        (is_bare && image.trees.is_empty()).then(|| Self {
             image: image.clone(),
             limits: spec.limits,
             user: description.user,

@@ -1,14 +1,17 @@
 //! What programs are given, and who else can see it.
 
-use engine_docker::Flavour;
+use std::time::Duration;
+
+use engine_docker::{DockerConfig, DockerEngine, Flavour};
 use sandbox::{Engine, ErrorKind, ExecRequest, Persistence, SandboxId, SandboxSpec};
 
 use crate::Case;
-use crate::world::{World, make, says, spec};
+use crate::world::{World, eventually, make, says, spec};
 
 pub const CASES: &[Case] = &[
     ("given::variables_are_not_in_the_labels", |world| Box::pin(variables(world))),
     ("given::the_daemons_resolver_is_not_told", |world| Box::pin(resolver(world))),
+    ("given::an_end_is_in_the_labels_where_spares_are_kept_too", |world| Box::pin(deadline(world))),
     ("given::without_what_was_kept_nothing_is_started", |world| Box::pin(lost(world))),
 ];
 
@@ -43,6 +46,30 @@ async fn variables(world: World) {
     assert!(!path(&persistent).exists());
 }
 
+/// A spare's labels were written before it was anybody's, and nobody can change them.
+async fn deadline(world: World) {
+    let engine = DockerEngine::start(DockerConfig { spares: 1, ..world.config() }).await.unwrap();
+    let first = make(&engine, &spec()).await;
+    eventually("there is a spare", async || running(&world).await == 2).await;
+    let mut bounded = spec();
+    bounded.lifetime.total = Some(Duration::from_secs(3600));
+    let second = make(&engine, &bounded).await;
+    let container = world.docker.inspect_container(&format!("sandpen-{second}"), None).await.unwrap();
+    let labels = container.config.and_then(|config| config.labels).unwrap_or_default();
+    assert!(labels.get("org.sandpen.deadline").is_some_and(|end| end.parse::<u64>().is_ok()), "{labels:?}");
+    for id in [first, second] {
+        engine.destroy(&id).await.unwrap();
+    }
+    engine.close().await;
+}
+
+/// How many containers of this installation run.
+async fn running(world: &World) -> usize {
+    let installation = format!("org.sandpen.installation={}", world.installation());
+    let filters = [("label", vec![installation.as_str()]), ("status", vec!["running"])];
+    world.listed(&filters.into()).await.len()
+}
+
 async fn lost(world: World) {
     let engine = world.engine().await;
     let id = make(&engine, &with_variable(Persistence::Persistent)).await;
@@ -50,7 +77,7 @@ async fn lost(world: World) {
     drop(engine);
     std::fs::remove_file(world.kept().join("keepsakes").join(id.as_str())).unwrap();
     let next = world.engine().await;
-    let request = ExecRequest::shell("true", std::time::Duration::from_secs(30)).unwrap();
+    let request = ExecRequest::shell("true", Duration::from_secs(30)).unwrap();
     let refused = next.start(&id, &request).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable, "{refused:?}");
     assert!(next.files(&id).stat(&"/workspace/file".parse().unwrap()).await.is_ok(), "its files can be had");
