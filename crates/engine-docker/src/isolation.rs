@@ -39,7 +39,8 @@ pub fn check(
 }
 
 pub fn report(flavour: Flavour, facts: &DaemonFacts, description: &Description) -> IsolationReport {
-    let kernel = Kernel::of(description.runtime.as_deref(), facts);
+    let runtime = description.runtime.clone().or_else(|| facts.default_runtime.clone());
+    let kernel = Kernel::of(runtime.as_deref(), facts);
     let User { id, group } = description.user;
     let is_layered = description.storage == Storage::Layer;
     let layers = Layer::ALL.iter().map(|&layer| {
@@ -82,6 +83,7 @@ pub fn report(flavour: Flavour, facts: &DaemonFacts, description: &Description) 
     });
     IsolationReport {
         tier: kernel.tier(),
+        runtime,
         layers: layers.collect(),
         limits: description.limits,
         user: UserIds { id, group },
@@ -331,9 +333,12 @@ mod tests {
     #[test]
     fn what_a_daemon_lacks_is_told() {
         let in_gvisor = Description { runtime: Some("runsc".to_owned()), ..description() };
-        let told = report(Flavour::Docker, &whole(), &in_gvisor);
+        let facts = DaemonFacts { default_runtime: Some("runc".to_owned()), ..whole() };
+        let told = report(Flavour::Docker, &facts, &in_gvisor);
         assert_eq!(told.missing(), [Layer::UserNamespace, Layer::UidRange, Layer::Landlock]);
         assert!(told.tier.contains("gVisor"));
+        assert_eq!(told.runtime.as_deref(), Some("runsc"));
+        assert_eq!(report(Flavour::Docker, &facts, &description()).runtime.as_deref(), Some("runc"));
         let told = report(Flavour::Podman, &DaemonFacts { cgroup_version: Some(1), ..whole() }, &description());
         assert_eq!(told.missing(), NOT_PROMISED);
         let remapped = DaemonFacts { user_namespaces: true, ..whole() };

@@ -227,6 +227,7 @@ impl Host {
             .collect();
         IsolationReport {
             tier: "Linux process isolation with a shared kernel",
+            runtime: None,
             layers,
             limits: description.limits,
             user: UserIds { id, group },

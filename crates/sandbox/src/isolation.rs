@@ -93,6 +93,8 @@ impl LayerState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IsolationReport {
     pub tier: &'static str,
+    /// What a daemon started it with, by the name that the daemon knows.
+    pub runtime: Option<String>,
     /// Every layer once, in the order of [`Layer::ALL`].
     pub layers: Vec<LayerReport>,
     /// As enforced, which may be tighter than what was asked.

@@ -380,6 +380,7 @@ impl Engine for FakeEngine {
         let report = |&layer: &Layer| LayerReport { layer, state: LayerState::Off, detail: "in memory".to_owned() };
         Ok(IsolationReport {
             tier: "none",
+            runtime: None,
             layers: Layer::ALL.iter().map(report).collect(),
             limits: sandbox.spec.limits,
             user: UserIds { id: sandbox.user(), group: sandbox.user() },

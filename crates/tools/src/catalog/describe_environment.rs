@@ -44,6 +44,9 @@ struct Environment {
     network: NetworkObject,
     /// What separates a sandbox from the kernel of its host: shared with it, another kernel, or a machine of its own.
     isolation_tier: &'static str,
+    /// The runtime of the daemon that made the sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    isolation_runtime: Option<String>,
     isolation: Vec<LayerObject>,
 }
 
@@ -150,6 +153,7 @@ async fn describe(call: Call, arguments: Arguments) -> Result<Answer<Environment
         limits: limits(&call, isolation.limits),
         network: network(&call.policy, &allowed),
         isolation_tier: isolation.tier,
+        isolation_runtime: isolation.runtime,
         isolation: isolation
             .layers
             .iter()
@@ -258,7 +262,8 @@ fn text(environment: &Environment) -> String {
     let (on, other): (Vec<_>, Vec<_>) = layers.partition(|layer| layer.state == LayerState::On.as_str());
     let names = |layers: &[&LayerObject]| layers.iter().map(|layer| layer.layer).collect::<Vec<_>>().join(", ");
     let (engine, tier) = (environment.engine, environment.isolation_tier);
-    let _ = write!(text, "isolation ({engine} engine, {tier}): {}", names(&on));
+    let by = environment.isolation_runtime.as_ref().map(|runtime| format!(", made by {runtime}")).unwrap_or_default();
+    let _ = write!(text, "isolation ({engine} engine, {tier}{by}): {}", names(&on));
     if !other.is_empty() {
         let _ = write!(text, "; NOT in force: {}", names(&other));
     }

@@ -80,8 +80,9 @@ pub fn run(config: &Config, flavour: Flavour) -> Result<Exit> {
     let (trial, report, languages, refused_runners) = match tried {
         Ok(Tried { took, report, languages, refused_runners }) => {
             let (tier, user, took) = (report.tier, report.user.id, took.as_millis());
+            let by = report.runtime.as_ref().map(|runtime| format!(", made by {runtime}")).unwrap_or_default();
             let detail =
-                format!("made a sandbox ({tier}), ran a program in it as user {user} and removed it in {took} ms");
+                format!("made a sandbox ({tier}{by}), ran a program in it as user {user} and removed it in {took} ms");
             (TrialFinding { works: true, detail, hint: None }, Some(report), languages, refused_runners)
         }
         Err(error) => {
