@@ -110,7 +110,7 @@ impl Daemon {
         }
         let title = flavour.title();
         let message = format!("no {title} daemon answers; tried {}", tried.join("; "));
-        let hint = refusals::remedy(&message).unwrap_or(connect::how_to_start(flavour));
+        let hint = refusals::remedy(flavour, &message).unwrap_or(connect::how_to_start(flavour));
         Err(Error::unavailable(message).with_hint(hint))
     }
 

@@ -99,7 +99,7 @@ impl fmt::Display for Endpoint {
 /// looked at only when nothing was named.
 pub fn candidates(flavour: Flavour, wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
     if let Some(host) = &wish.host {
-        return Ok(vec![named(host, "the setting for the daemon's address", around)?]);
+        return Ok(vec![named(flavour, host, "the setting for the daemon's address", around)?]);
     }
     match flavour {
         Flavour::Docker => docker(wish, around),
@@ -115,7 +115,7 @@ fn docker(wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
     }
     if wish.context.is_none() {
         if let Some(host) = around.variable("DOCKER_HOST") {
-            return Ok(vec![named(&host, "DOCKER_HOST", around)?]);
+            return Ok(vec![named(Flavour::Docker, &host, "DOCKER_HOST", around)?]);
         }
         if let Some(name) = around.variable("DOCKER_CONTEXT") {
             if name != DEFAULT_CONTEXT {
@@ -146,7 +146,7 @@ fn podman(wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
             .with_hint("name the address of Podman's service instead"));
     }
     if let Some(host) = around.variable("CONTAINER_HOST") {
-        return Ok(vec![named(&host, "CONTAINER_HOST", around)?]);
+        return Ok(vec![named(Flavour::Podman, &host, "CONTAINER_HOST", around)?]);
     }
     if cfg!(windows) {
         return Ok(vec![usual(r"\\.\pipe\podman-machine-default")]);
@@ -184,12 +184,22 @@ fn usual(path: impl Into<PathBuf>) -> Candidate {
     Candidate { endpoint: Endpoint::Local(path.into()), because: "the usual place".to_owned() }
 }
 
-fn named(host: &str, because: &str, around: &Surroundings<'_>) -> Result<Candidate> {
-    let tls = around.tls_of_environment()?;
-    Ok(Candidate { endpoint: endpoint(host, because, tls)?, because: because.to_owned() })
+fn named(flavour: Flavour, host: &str, because: &str, around: &Surroundings<'_>) -> Result<Candidate> {
+    // Docker's variables say nothing of Podman, whose client does not know them.
+    let tls = || match flavour {
+        Flavour::Docker => around.tls_of_environment(),
+        Flavour::Podman => Ok(None),
+    };
+    Ok(Candidate { endpoint: endpoint(flavour, host, because, tls)?, because: because.to_owned() })
 }
 
-fn endpoint(host: &str, because: &str, tls: Option<TlsFiles>) -> Result<Endpoint> {
+/// What is to be known of TLS is asked for only where there can be any.
+fn endpoint(
+    flavour: Flavour,
+    host: &str,
+    because: &str,
+    tls: impl FnOnce() -> Result<Option<TlsFiles>>,
+) -> Result<Endpoint> {
     let wrong = |what: &str| Error::invalid_input(format!("{because} names {host:?}, {what}"));
     let (scheme, rest) = match host.split_once("://") {
         Some((scheme, rest)) => (scheme, rest),
@@ -205,11 +215,15 @@ fn endpoint(host: &str, because: &str, tls: Option<TlsFiles>) -> Result<Endpoint
         "npipe" => Ok(Endpoint::Local(PathBuf::from(rest.replace('/', "\\")))),
         "tcp" | "http" | "https" => {
             let address = rest.trim_end_matches('/').to_owned();
-            match tls {
+            match tls()? {
                 Some(files) => Ok(Endpoint::Tls { address, files }),
-                None if scheme == "https" => Err(wrong("which needs certificates").with_hint(
-                    "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to a directory with ca.pem, cert.pem and key.pem",
-                )),
+                None if scheme == "https" => Err(match flavour {
+                    Flavour::Docker => wrong("which needs certificates").with_hint(
+                        "set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH to a directory with ca.pem, cert.pem and key.pem",
+                    ),
+                    Flavour::Podman => wrong("and Podman's service speaks no TLS")
+                        .with_hint("name its socket, or forward it to this machine"),
+                }),
                 None => Ok(Endpoint::Plain { address }),
             }
         }
@@ -281,7 +295,8 @@ fn context(name: &str, because: &str, around: &Surroundings<'_>) -> Result<Candi
         return Err(unverified(&format!("the context {shown:?}")));
     }
     let because = format!("{because} ({shown})");
-    Ok(Candidate { endpoint: endpoint(&place.host, &because, has_tls.then_some(tls))?, because })
+    let endpoint = endpoint(Flavour::Docker, &place.host, &because, || Ok(has_tls.then_some(tls)))?;
+    Ok(Candidate { endpoint, because })
 }
 
 fn unverified(who: &str) -> Error {

@@ -118,6 +118,18 @@ fn tls_is_verified_or_refused() {
 }
 
 #[test]
+fn what_docker_says_of_tls_is_for_dockers_addresses_alone() {
+    for (name, value) in [("DOCKER_TLS", "1"), ("DOCKER_TLS_VERIFY", "1")] {
+        let socket = World::default().with("DOCKER_HOST", "unix:///srv/d.sock").with(name, value);
+        assert_eq!(socket.places(Flavour::Docker), ["/srv/d.sock"], "{name}");
+        let other = World::default().with("CONTAINER_HOST", "tcp://h:8080").with(name, value);
+        assert_eq!(other.places(Flavour::Podman), ["tcp://h:8080"], "{name}");
+    }
+    let encrypted = at_home().with("CONTAINER_HOST", "https://h:8080").refusal(Flavour::Podman);
+    assert!(!encrypted.hint().unwrap().contains("DOCKER"), "{encrypted:?}");
+}
+
+#[test]
 fn contexts_are_dockers_own() {
     let world = at_home().context("work", r#"{"Host":"unix:///srv/w.sock","SkipTLSVerify":false}"#);
     assert_eq!(world.with("DOCKER_CONTEXT", "work").places(Flavour::Docker), ["/srv/w.sock"], "by the variable");

@@ -2,6 +2,8 @@
 
 use bollard::errors::Error as ClientError;
 
+use crate::Flavour;
+
 /// Of what a daemon says, in characters.
 const LONGEST: usize = 400;
 
@@ -34,7 +36,7 @@ pub(crate) fn shortened(text: &str) -> String {
 }
 
 /// What to do about a daemon that is there, when two who should believe each other do not.
-pub(super) fn remedy(said: &str) -> Option<&'static str> {
+pub(super) fn remedy(flavour: Flavour, said: &str) -> Option<&'static str> {
     let says = |any: &[&str]| any.iter().any(|words| said.contains(words));
     if says(&["invalid peer certificate"]) {
         Some(
@@ -44,10 +46,15 @@ pub(super) fn remedy(said: &str) -> Option<&'static str> {
     } else if says(&["CertificateRequired", "BadCertificate", "UnknownCA", "CertificateUnknown", "DecryptError"]) {
         Some("the daemon wants a certificate that its authority has signed: cert.pem and key.pem beside ca.pem")
     } else if says(&["HTTP request to an HTTPS server"]) {
-        Some(
-            "the daemon speaks TLS: set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH, or use a context that has \
-             certificates",
-        )
+        Some(match flavour {
+            Flavour::Docker => {
+                "the daemon speaks TLS: set DOCKER_TLS_VERIFY=1 and DOCKER_CERT_PATH, or use a context that has \
+                 certificates"
+            }
+            Flavour::Podman => {
+                "Podman's service speaks no TLS, and what answers there does: name its socket, or forward it"
+            }
+        })
     } else if says(&["InvalidContentType", "corrupt message"]) {
         Some("the daemon does not speak TLS at this address: leave DOCKER_TLS_VERIFY out where that is meant")
     } else {
@@ -67,8 +74,14 @@ mod tests {
 
     #[test]
     fn only_disbelief_has_a_remedy_of_its_own() {
-        assert!(remedy("invalid peer certificate: UnknownIssuer").is_some_and(|what| what.contains("ca.pem")));
-        assert!(remedy("received fatal alert: CertificateRequired").is_some_and(|what| what.contains("cert.pem")));
-        assert_eq!(remedy("Connection refused (os error 111)"), None);
+        for (flavour, said, what) in [
+            (Flavour::Docker, "invalid peer certificate: UnknownIssuer", "ca.pem"),
+            (Flavour::Docker, "received fatal alert: CertificateRequired", "cert.pem"),
+            (Flavour::Docker, "Client sent an HTTP request to an HTTPS server.", "DOCKER_TLS_VERIFY"),
+            (Flavour::Podman, "Client sent an HTTP request to an HTTPS server.", "its socket"),
+        ] {
+            assert!(remedy(flavour, said).is_some_and(|told| told.contains(what)), "{said}");
+        }
+        assert_eq!(remedy(Flavour::Docker, "Connection refused (os error 111)"), None);
     }
 }
