@@ -5,7 +5,7 @@ mod support;
 use serde_json::json;
 use support::client::{Client, modern};
 use support::server::{MCP, Server, request};
-use support::{World, sandboxes_work};
+use support::{World, is_embedded, sandboxes_work};
 
 macro_rules! needs_sandboxes {
     () => {
@@ -117,6 +117,8 @@ fn variables_of_an_older_server_are_understood() {
     let mut client = Client::hello_with(&world, &["--profile", "philschmid"], "2025-06-18", |command| {
         command.envs([("PASSTHROUGH_ENV", "REGION,"), ("REGION", "north"), ("OTHER", "hidden")]);
         command.envs([("CONTAINER_IMAGE", "host"), ("CONTAINER_LANGUAGE", "Bash")]);
+        // The world of a daemon names an image, and a setting of our own wins.
+        command.env_remove("SANDPEN_IMAGE");
     });
     for tool in ["run_python_code", "run_js_code"] {
         let ran = client.call(tool, json!({ "code": "echo $REGION ${OTHER:-none} $BASH_VERSINFO | cut -c 1-10" }));
@@ -127,7 +129,9 @@ fn variables_of_an_older_server_are_understood() {
 /// Each in place of the engine that would be used without it.
 #[test]
 fn the_backend_of_an_older_server_is_the_engine() {
-    needs_sandboxes!();
+    if !is_embedded("a daemon that the variables of an older server name and that is not there") || !sandboxes_work() {
+        return;
+    }
     let world = World::new();
     for (backend, told) in
         [("docker", "Docker"), ("podman", "Podman"), ("micromamba", "it is no sandbox"), ("vmware", "BACKEND is")]

@@ -50,6 +50,7 @@ const PROGRAMS: &[&str] = &[
     "traces",
     "canaries",
     "profile_automata",
+    "profiles",
 ];
 
 /// Of them, those that are left out when nobody asked for them: in the first four most of the time goes to package managers and
@@ -83,6 +84,7 @@ const LATER_PROGRAMS: &[&str] = &[
     "traces",
     "canaries",
     "profile_automata",
+    "profiles",
 ];
 
 /// Tests of the daemons that ask Podman what they ask Docker in the same words: about images, for older servers, and what
