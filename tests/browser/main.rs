@@ -1,7 +1,7 @@
 //! The dashboard in a real browser, on the real program: what a person does, and what a page of somebody else cannot do.
 //!
 //! `cargo xtask test browser` installs what drives it. What is missing is skipped by name. Pictures of what was seen are left
-//! in `target/browser`.
+//! in `target/browser`. With a daemon in the environment, its are the sandboxes that the page shows.
 
 mod rebuilt;
 mod server;
@@ -14,6 +14,7 @@ use std::{env, fs};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use sandpen_tests::Result;
+use sandpen_tests::daemon::Given;
 use sandpen_tests::program::{built, run};
 use serde_json::{Value, json};
 use server::Server;
@@ -74,17 +75,22 @@ enum Need {
 struct Installed {
     product: PathBuf,
     target: PathBuf,
+    /// Where sandboxes are made, if not by the embedded engine.
+    daemon: Option<Given>,
 }
 
 impl Installed {
     fn find() -> Result<Self> {
         let product = built("sandpen")?;
         let target = product.ancestors().nth(2).ok_or("the program lies nowhere")?.to_owned();
-        Ok(Self { product, target })
+        Ok(Self { product, target, daemon: Given::of_environment()? })
     }
 
     /// Why a part is not there, if it is not.
     fn missing(&self, need: Need) -> Option<String> {
+        if need == Need::Toolchain && self.daemon.is_some() {
+            return Some("there are no sandboxes in it, and the stage browser does it".to_owned());
+        }
         let parts: &[&str] = match need {
             Need::Browser => &["node", "dashboard"],
             Need::Toolchain => &["dashboard"],

@@ -120,6 +120,10 @@ fn sandpen(installed: &Installed, place: &TempDir) -> Command {
         .arg("--state-dir")
         .arg(place.path().join("state"))
         .current_dir(place.path());
+    if let Some(daemon) = &installed.daemon {
+        // For code too: each language would have an image of its own, which nobody can fetch here.
+        command.envs(daemon.variables()).env("SANDPEN_IMAGE", &daemon.image);
+    }
     command
 }
 

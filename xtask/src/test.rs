@@ -75,6 +75,8 @@ const STAGES: &[Stage] = &[
     Stage { name: "clients-docker", run: |_| mcp_clients_on(Engine::Docker) },
     Stage { name: "clients-podman", run: |_| mcp_clients_on(Engine::Podman) },
     Stage { name: "browser", run: browser },
+    Stage { name: "browser-docker", run: |_| browser_on(Engine::Docker) },
+    Stage { name: "browser-podman", run: |_| browser_on(Engine::Podman) },
     Stage { name: "escape", run: |_| weakened("escape") },
     Stage { name: "escape-ordinary-user", run: escape_ordinary_user },
     Stage { name: "escape-docker", run: |machine| daemons::escape(Engine::Docker, machine.extent) },
@@ -102,6 +104,8 @@ const BY_NAME: &[&str] = &[
     "profiles-podman",
     "clients-docker",
     "clients-podman",
+    "browser-docker",
+    "browser-podman",
     "escape-podman",
     "network-docker",
     "network-podman",
@@ -257,6 +261,15 @@ fn mcp_clients(_: &Machine) -> Outcome {
 
 /// The dashboard in a real browser, and made anew from its source.
 fn browser(_: &Machine) -> Outcome {
+    in_browser(|| Outcome::Ran(on_programs(&[PRODUCT], "browser")))
+}
+
+/// The same page over sandboxes of a daemon.
+fn browser_on(engine: Engine) -> Outcome {
+    in_browser(|| daemons::on_product(engine, "browser"))
+}
+
+fn in_browser(work: impl FnOnce() -> Outcome) -> Outcome {
     if !is_installed("npm") {
         return Outcome::Skipped("there is no npm for what drives a browser".to_owned());
     }
@@ -264,7 +277,10 @@ fn browser(_: &Machine) -> Outcome {
         return Outcome::Skipped("there is no chromium; SANDPEN_TEST_CHROMIUM names one elsewhere".to_owned());
     }
     let mut sum = installed_parts(clients::install_browser());
-    sum.add(on_programs(&[PRODUCT], "browser"));
+    match work() {
+        Outcome::Ran(tally) => sum.add(tally),
+        skipped @ Outcome::Skipped(_) => return skipped,
+    }
     Outcome::Ran(sum)
 }
 
