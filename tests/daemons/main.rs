@@ -49,6 +49,10 @@ const TESTS: &[(&str, Test)] = &[
     ("images are those of the daemon", images::of_the_daemon),
     ("an image without a shell is served as any other", images::without_a_shell),
     ("another runtime is what runs and what is reported", runtimes::of_gvisor),
+    (
+        "the name of a runtime is passed on, and kata's reported as a machine that nobody measured",
+        runtimes::by_the_name_of_kata,
+    ),
     ("a runtime that the daemon does not have is refused", runtimes::unheard_of),
     ("a runtime is refused that would not be what runs", runtimes::not_of_the_service),
     ("proxies of the daemon and of its client are not told", proxies::untold),
@@ -92,6 +96,11 @@ const OF_ONE: &[(Flavour, &str, &str)] = &[
     (Flavour::Docker, "a daemon is believed by its certificate, and so are we", "Podman's service has no TLS"),
     (Flavour::Docker, "a daemon is found by the contexts of its own client", "Podman's client has no contexts"),
     (Flavour::Docker, "another runtime is what runs and what is reported", "Podman takes none with a request"),
+    (
+        Flavour::Docker,
+        "the name of a runtime is passed on, and kata's reported as a machine that nobody measured",
+        "Podman takes none with a request",
+    ),
     (Flavour::Podman, "a runtime is refused that would not be what runs", "Docker starts the one that it is given"),
     (
         Flavour::Docker,

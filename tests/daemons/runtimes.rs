@@ -4,6 +4,7 @@ use std::fs;
 
 use sandpen_tests::program::is_installed;
 use sandpen_tests::{Result, images};
+use serde_json::{Value, json};
 
 use crate::scene::Scene;
 
@@ -25,6 +26,36 @@ pub(crate) fn of_gvisor(scene: &mut Scene) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// That the name gets to the daemon, and what is told of it. What runs here is the host's kernel all the same: of Kata itself this
+/// says nothing, which is what the report says too.
+pub(crate) fn by_the_name_of_kata(scene: &mut Scene) -> Result<()> {
+    let id = scene.run(&["create", "--runtime", "kata"])?.trim().to_owned();
+    let format = ["inspect", "--format", "{{.HostConfig.Runtime}}"];
+    let runtime = scene.daemon.run(&[&format[..], &[&format!("sandpen-{id}")]].concat());
+    scene.run(&["stop", &id])?;
+    let runtime = runtime?;
+    if runtime != "kata\n" {
+        return Err(format!("the daemon was asked for {runtime:?}").into());
+    }
+    let found = scene.run(&["doctor", "--json", "--runtime", "kata"])?;
+    let found: Value = serde_json::from_str(&found).map_err(|error| format!("{error}: {found}"))?;
+    if !found["trial"]["detail"].to_string().contains("in a virtual machine (Kata), made by kata") {
+        return Err(format!("the doctor found {found}").into());
+    }
+    let mut server = scene.server_with("state", &[("SANDPEN_RUNTIME", "kata")])?;
+    let told = server.good("describe_environment", &json!({}))?;
+    let layers = told["isolation"].as_array().ok_or("there are no layers")?;
+    let on: Vec<&str> = layers.iter().filter(|layer| layer["state"] == "on").filter_map(name).collect();
+    let unknown = layers.iter().filter(|layer| layer["state"] == "unknown").count();
+    // What process 1 does itself it does under any kernel.
+    let is_honest = on == ["no-capabilities", "no-new-privileges", "rlimits", "descriptors"] && unknown > 8;
+    if told["isolation_runtime"] == "kata" && is_honest { Ok(()) } else { Err(format!("it is told as {told}").into()) }
+}
+
+fn name(layer: &Value) -> Option<&str> {
+    layer["layer"].as_str()
 }
 
 /// Podman's service would take the name and start its own runtime, and we would tell of a kernel that is not there.

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use serde_json::json;
+
 use crate::program::is_installed;
 use crate::{Result, is_root};
 
@@ -74,13 +76,15 @@ impl Flavour {
     pub(super) fn write_settings(self, place: &Path, insecure: &[&str]) -> Result<()> {
         match self {
             Self::Docker => {
-                // gVisor's way that needs neither virtualisation nor a kernel module. Its own network would want the daemon's.
-                let runtimes = if is_installed("runsc") {
-                    r#"{"runtimes": {"runsc": {"path": "runsc", "runtimeArgs": ["--platform=ptrace", "--network=none"]}}}"#
-                } else {
-                    "{}"
-                };
-                fs::write(place.join("daemon.json"), runtimes)?;
+                // Its own runtime under another name, which says what is done with a name.
+                let mut runtimes = json!({"kata": {"path": "runc"}});
+                if is_installed("runsc") {
+                    // gVisor's way that needs neither virtualisation nor a kernel module. Its own network would want the
+                    // daemon's.
+                    let arguments = ["--platform=ptrace", "--network=none"];
+                    runtimes["runsc"] = json!({"path": "runsc", "runtimeArgs": arguments});
+                }
+                fs::write(place.join("daemon.json"), json!({"runtimes": runtimes}).to_string())?;
             }
             Self::Podman => {
                 let (open, processes) = (hard_limit("Max open files"), hard_limit("Max processes"));
