@@ -30,6 +30,7 @@ pub(crate) fn at_random_moments(scene: &mut Scene) -> Result<()> {
     // All rounds together take longer than a sandbox may be idle that nobody asked otherwise for.
     let theirs = neighbour.good("create_sandbox", &json!({"idle_timeout_s": 4 * 3600}))?["sandbox_id"].take();
     let keeper = scene.run(&["create", "--idle", "4h"])?.trim().to_owned();
+    let root = scene.run(&["create", "--idle", "4h", "--container-user", "image"])?.trim().to_owned();
     scene.daemon.run(&["import", &images::debian_with_pip()?.to_string_lossy(), packages::IMAGE])?;
     let index = Index::start(&scene.path().join("index-of-the-killed"))?;
     // Spares are made in the background.
@@ -43,7 +44,7 @@ pub(crate) fn at_random_moments(scene: &mut Scene) -> Result<()> {
             &mut random,
             &mut tally,
             &before,
-            &rounds::Kept { keeper: &keeper, image: &image, index: &index.address },
+            &rounds::Kept { keeper: &keeper, root: &root, image: &image, index: &index.address },
             round,
         );
         killed.map_err(|trouble| format!("in round {round}: {trouble}; so far {tally}"))?;
@@ -51,6 +52,11 @@ pub(crate) fn at_random_moments(scene: &mut Scene) -> Result<()> {
     println!("{}: {tally}", scene.daemon.flavour().as_str());
     files_are_there(scene, &keeper, &tally.files)?;
     images_are_whole(scene, &tally.saved)?;
+    let written = scene.run(&["exec", &root, "--", "sh", "-c", "cat /workspace/round-*"])?;
+    let rounds: BTreeSet<String> = (0..rounds).map(|round| round.to_string()).collect();
+    if written.lines().map(str::to_owned).collect::<BTreeSet<_>>() != rounds {
+        return Err(format!("a sandbox of root's has {written:?}").into());
+    }
     let ran = neighbour.good("run_command", &json!({"sandbox_id": theirs, "command": "echo still here"}))?;
     if ran["stdout"] != "still here\n" {
         return Err(format!("a sandbox of another installation says {ran}").into());
@@ -58,7 +64,9 @@ pub(crate) fn at_random_moments(scene: &mut Scene) -> Result<()> {
     others.are_untouched(scene)?;
     neighbour.close();
     neighbour.end_within(SETTLES)?;
-    scene.run(&["stop", &keeper])?;
+    for keeper in [&keeper, &root] {
+        scene.run(&["stop", keeper])?;
+    }
     others.leave(scene)?;
     scene.settles_to(&BTreeSet::new(), SETTLES)?;
     scene.daemon.run(&["rmi", packages::IMAGE]).map(drop)

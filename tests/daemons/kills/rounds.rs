@@ -26,6 +26,8 @@ const CLEARED: Duration = Duration::from_secs(60);
 /// What stays through all rounds.
 pub(super) struct Kept<'a> {
     pub keeper: &'a str,
+    /// One whose programs are root, and whose files are a layer of the daemon's.
+    pub root: &'a str,
     pub image: &'a str,
     /// Where packages are installed from.
     pub index: &'a str,
@@ -71,9 +73,13 @@ pub(super) fn kill_once(
     kept: &Kept<'_>,
     round: u64,
 ) -> Result<()> {
-    let mut server = scene.server_with("state", &[("PIP_CONFIG_FILE", "/dev/null"), ("PIP_INDEX_URL", kept.index)])?;
+    let variables =
+        [("PIP_CONFIG_FILE", "/dev/null"), ("PIP_INDEX_URL", kept.index), ("SANDPEN_MAX_NETWORK", work::REACHED)];
+    let mut server = scene.server_with("state", &variables)?;
     let (name, content) = (format!("round-{round}"), round.to_string());
-    server.good("write_file", &json!({"sandbox_id": kept.keeper, "path": name, "content": format!("{content}\n")}))?;
+    for keeper in [kept.keeper, kept.root] {
+        server.good("write_file", &json!({"sandbox_id": keeper, "path": name, "content": format!("{content}\n")}))?;
+    }
     tally.files.insert(name, content);
     let calls = work::begin(&mut server, random, kept, round)?;
     std::thread::sleep(random.duration_below(LONGEST));
@@ -182,7 +188,7 @@ fn cleared(scene: &Scene, tally: &mut Tally, before: &Holdings, kept: &Kept<'_>)
     loop {
         let listed = scene.run(&["ps", "--quiet"])?;
         tally.swept += 1;
-        for sandbox in listed.lines().filter(|id| *id != kept.keeper) {
+        for sandbox in listed.lines().filter(|id| ![kept.keeper, kept.root].contains(id)) {
             scene.run(&["stop", sandbox])?;
             found += 1;
         }

@@ -12,8 +12,11 @@ use crate::scene::Scene;
 /// Bytes of a file that takes several messages.
 pub(super) const LARGE: usize = 512 << 10;
 
-/// Few names, so that images are replaced too.
-pub(super) const SAVED: [&str; 3] = ["kept-0", "kept-1", "kept-2"];
+/// Few names, so that images are replaced too. The last two are of the keeper whose programs are root.
+pub(super) const SAVED: [&str; 5] = ["kept-0", "kept-1", "kept-2", "root-0", "root-1"];
+const OF_ROOT: u64 = 2;
+/// What sandboxes with a network may reach, though none of them asks for it.
+pub(super) const REACHED: &str = "nowhere.example";
 
 /// What holds once a call was answered.
 #[derive(Clone, Debug)]
@@ -27,7 +30,7 @@ pub(super) enum Promise {
 /// Calls under way, each with what its answer means.
 pub(super) type Calls = Vec<(u64, Promise)>;
 
-const KINDS: u64 = 14;
+const KINDS: u64 = 18;
 
 /// An image that has to be fetched.
 pub(super) fn to_be_pulled(scene: &Scene) -> Result<String> {
@@ -40,7 +43,7 @@ pub(super) fn to_be_pulled(scene: &Scene) -> Result<String> {
 
 /// Some of everything, in another order each time.
 pub(super) fn begin(server: &mut Wire, random: &mut Random, kept: &Kept<'_>, round: u64) -> Result<Calls> {
-    let keeper = kept.keeper;
+    let (keeper, root) = (kept.keeper, kept.root);
     let doomed = server.good("create_sandbox", &json!({}))?["sandbox_id"].take();
     let before = json!({"sandbox_id": doomed, "command": "echo first > file", "checkpoint": true});
     let checkpoint = server.good("run_command", &before)?["checkpoint"].take();
@@ -60,7 +63,7 @@ pub(super) fn begin(server: &mut Wire, random: &mut Random, kept: &Kept<'_>, rou
             4 => ("run_command", json!({"command": "sleep 60", "background": true}), Promise::Nothing),
             5 => ("run_command", json!({"command": "true", "image": kept.image}), Promise::Nothing),
             6 => {
-                let name = SAVED[random.below(SAVED.len() as u64) as usize];
+                let name = SAVED[random.below(SAVED.len() as u64 - OF_ROOT) as usize];
                 ("save_sandbox", json!({"sandbox_id": keeper, "name": name}), Promise::Image(name.to_owned()))
             }
             7 => ("fork_sandbox", json!({"sandbox_id": keeper}), Promise::Nothing),
@@ -77,6 +80,13 @@ pub(super) fn begin(server: &mut Wire, random: &mut Random, kept: &Kept<'_>, rou
                 ("run_code", code, Promise::Nothing)
             }
             12 => ("export_dockerfile", json!({"sandbox_id": keeper}), Promise::Nothing),
+            13 => ("run_command", json!({"command": "sleep 60", "network": REACHED}), Promise::Nothing),
+            14 => ("create_sandbox", json!({"persist": true, "network": REACHED}), Promise::Persistent),
+            15 => {
+                let name = SAVED[SAVED.len() - 1 - random.below(OF_ROOT) as usize];
+                ("save_sandbox", json!({"sandbox_id": root, "name": name}), Promise::Image(name.to_owned()))
+            }
+            16 => ("fork_sandbox", json!({"sandbox_id": root}), Promise::Nothing),
             _ => {
                 let (name, content) = (format!("round-{round}-more"), format!("more of {round}"));
                 let file = json!({"sandbox_id": keeper, "path": name, "content": content});
