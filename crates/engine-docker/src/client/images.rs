@@ -226,13 +226,13 @@ impl Daemon {
     }
 }
 
-/// By the bits that Go has for directories and links. Podman follows links and says where it came to, of every path.
 /// Podman makes an image upon a layer with the same content where it has one. Whoever removes the last image with that layer
 /// meanwhile takes it away; made once more, it has its own.
 fn lost_its_layer(error: &ClientError) -> bool {
     matches!(error, ClientError::DockerResponseServerError { status_code: 500, message } if message.contains("layer not known"))
 }
 
+/// By the bits that Go has for directories and links. Podman follows links and says where it came to, of every path.
 fn is_directory_itself(path: &str, found: &PathStatResponse) -> bool {
     const DIRECTORY: u32 = 1 << 31;
     const LINK: u32 = 1 << 27;
