@@ -27,6 +27,7 @@ pub use self::registries::RegistryConfig;
 pub use self::reread::Reread;
 pub use self::sandboxes::SandboxConfig;
 pub use self::written::{Origin, Written};
+use crate::attach::Screen;
 use crate::transfer::roots::OpenedPath;
 use crate::{suggest, time};
 
@@ -194,6 +195,8 @@ impl Config {
             false => Insistence::Must,
         };
         config.sandbox.limits = config.sandbox.limits.check()?;
+        // The bound is for callers; how long a command may take that names no time is the operator's own word.
+        config.quota.exec_timeout = config.quota.exec_timeout.max(config.sandbox.timeout(Screen::Streams));
         config.places = places;
         Ok(config)
     }
@@ -218,6 +221,9 @@ impl Config {
     pub fn as_profile(&self, profile: ProfileName) -> Result<Self> {
         let mut config = self.read_with([profiles::wishes(profile)], None)?;
         config.server.profile = Some(profile);
+        // What one of several wishes for changes nobody's bounds.
+        config.quota = self.quota;
+        config.sandbox.timeout = config.sandbox.timeout.map(|wish| wish.min(self.quota.exec_timeout));
         profiles::ease(profile, &mut config.sandbox);
         if profile == ProfileName::CodeRunner {
             // Who thinks that it is guarded must not be wrong.

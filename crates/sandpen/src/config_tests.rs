@@ -175,6 +175,29 @@ fn an_owner_has_as_much_as_the_operator_says() {
 }
 
 #[test]
+fn a_command_may_take_as_long_as_the_operator_says() {
+    let minutes = |minutes: u64| Duration::from_secs(minutes * 60);
+    let config = |values: &[(Key, &str)]| Config::resolve([flags(values)]).unwrap();
+    let allowed = |values: &[(Key, &str)]| config(values).quota.exec_timeout;
+    assert_eq!((allowed(&[]), allowed(&[(Key::Timeout, "5s")])), (minutes(30), minutes(30)));
+    let long = [(Key::Timeout, "2h"), (Key::OwnerLimit, "alice:sandboxes=5")];
+    assert_eq!(allowed(&long), minutes(120));
+    let owners = config(&long).limits_of_owners();
+    assert_eq!(owners[&"alice".parse().unwrap()].quota.exec_timeout, minutes(120));
+    // Older servers that waited for ever ask for more than anybody has beside others, and for a day alone.
+    for profile in [ProfileName::SandboxServer, ProfileName::Automata] {
+        let beside = |values: &[(Key, &str)]| config(values).as_profile(profile).unwrap();
+        for (values, given) in [(&[][..], minutes(30)), (&[(Key::Timeout, "5m")], minutes(5)), (&long, minutes(120))] {
+            assert_eq!(beside(values).sandbox.timeout(Screen::Streams), given, "{profile} {values:?}");
+            assert_eq!(beside(values).quota.exec_timeout, allowed(values), "{profile} {values:?}");
+        }
+        let alone = config(&[(Key::Profile, profile.as_str())]).serving_with(|_| None).unwrap();
+        assert_eq!(alone.sandbox.timeout(Screen::Streams), minutes(24 * 60), "{profile}");
+        assert_eq!(alone.quota.exec_timeout, minutes(24 * 60), "{profile}");
+    }
+}
+
+#[test]
 fn what_is_written_for_us_counts_more_than_the_variables_of_an_older_server() {
     let serving = |written: &[(Key, &str)], variables: &[(&str, &str)]| {
         let lookup = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());

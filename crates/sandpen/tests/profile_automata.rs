@@ -63,6 +63,21 @@ fn a_container_outlives_its_server_with_its_files_and_what_was_run_in_it() {
     end(second);
 }
 
+/// Half an hour is the bound of callers; here nobody but the operator chose a time.
+#[test]
+fn commands_have_the_time_that_the_operator_or_the_older_server_gave_them() {
+    needs_sandboxes!();
+    let world = World::new();
+    for more in [&["--timeout", "40m"][..], &[]] {
+        let mut client = client(&world, &[&["--profile-option", "end-containers"], more].concat());
+        let id = container(&mut client);
+        let ran = said(&mut client, "sandbox_exec", json!({ "container_id": id, "commands": "echo ran" }));
+        assert_eq!(ran, "$ echo ran\nran\n", "{more:?}");
+        end(client);
+    }
+    world.run(&["run", "--timeout", "40m", "bash", "echo ran"]).expect(0, "ran\n");
+}
+
 #[test]
 fn containers_end_with_the_server_where_that_was_chosen() {
     needs_sandboxes!();

@@ -21,6 +21,9 @@ const BOUNDLESS: [(Key, &str); 3] = [(Key::Cpus, "4096"), (Key::Memory, "4096G")
 /// They stayed until they were stopped. It is the most that a persistent sandbox may be left alone.
 const KEPT: (Key, &str) = (Key::Idle, "720h");
 
+/// They waited for a command for ever. What nobody waits for any more is ended with its call anyway.
+const PATIENT: (Key, &str) = (Key::Timeout, "24h");
+
 /// What it asks for. Where it asks for more than the operator lets clients have, it gets that.
 pub fn wishes(profile: ProfileName) -> Written {
     let wishes: &[(Key, &str)] = match profile {
@@ -28,14 +31,14 @@ pub fn wishes(profile: ProfileName) -> Written {
             &[USER, (Key::Network, "internet"), (Key::Timeout, "30m"), BOUNDLESS[0], BOUNDLESS[1], BOUNDLESS[2]]
         }
         ProfileName::SandboxServer => {
-            &[USER, (Key::Network, "internet"), (Key::Timeout, "30m"), KEPT, BOUNDLESS[0], BOUNDLESS[1], BOUNDLESS[2]]
+            &[USER, (Key::Network, "internet"), PATIENT, KEPT, BOUNDLESS[0], BOUNDLESS[1], BOUNDLESS[2]]
         }
         ProfileName::CodeRunner => &[(Key::Cpus, "0.5"), (Key::Memory, "256M"), (Key::Timeout, "30s")],
         ProfileName::Automata => &[
             USER,
             (Key::Image, "python:3.12-slim-bookworm"),
             (Key::Network, "internet"),
-            (Key::Timeout, "30m"),
+            PATIENT,
             KEPT,
             BOUNDLESS[0],
             BOUNDLESS[1],

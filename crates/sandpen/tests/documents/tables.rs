@@ -136,6 +136,7 @@ fn limits() -> String {
     let config = Config::default();
     let timeout = config.sandbox.timeout(Screen::Streams);
     let at_most = |duration: Duration| format!("at most {}", spoken(duration));
+    let but = |bound: String| format!("{bound}, unless the option says more");
     let idle =
         format!("{}, {} when it is persistent", at_most(quota.idle_lifetime), spoken(quota.persistent_idle_lifetime));
     let row = |what: &str, default: String, key: Option<Key>, bound: String| {
@@ -153,7 +154,7 @@ fn limits() -> String {
         ),
         row("Files, directories and links", inodes.to_string(), Some(Key::Inodes), String::new()),
         row("Open files per process", open_files.to_string(), Some(Key::OpenFiles), String::new()),
-        row("Time of one program", spoken(timeout), Some(Key::Timeout), at_most(quota.exec_timeout)),
+        row("Time of one program", spoken(timeout), Some(Key::Timeout), but(at_most(quota.exec_timeout))),
         row("Life of an unused sandbox", spoken(lifetime.idle), Some(Key::Idle), idle),
         row("Life of any sandbox", "unbounded".to_owned(), Some(Key::Lifetime), String::new()),
         row(
