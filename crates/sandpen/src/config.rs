@@ -195,8 +195,14 @@ impl Config {
             false => Insistence::Must,
         };
         config.sandbox.limits = config.sandbox.limits.check()?;
-        // The bound is for callers; how long a command may take that names no time is the operator's own word.
-        config.quota.exec_timeout = config.quota.exec_timeout.max(config.sandbox.timeout(Screen::Streams));
+        // The bounds are for callers; what those get who name no time is the operator's own word.
+        let (quota, idle) = (&mut config.quota, config.sandbox.lifetime.idle);
+        quota.exec_timeout = quota.exec_timeout.max(config.sandbox.timeout(Screen::Streams));
+        quota.persistent_idle_lifetime = quota.persistent_idle_lifetime.max(idle);
+        // A profile's own wish is for what somebody asked to keep.
+        if !is_wish(Key::Idle) {
+            quota.idle_lifetime = quota.idle_lifetime.max(idle);
+        }
         config.places = places;
         Ok(config)
     }

@@ -198,6 +198,27 @@ fn a_command_may_take_as_long_as_the_operator_says() {
 }
 
 #[test]
+fn a_sandbox_may_be_unused_for_as_long_as_the_operator_says() {
+    let days = |days: u64| Duration::from_secs(days * 24 * 60 * 60);
+    let config = |values: &[(Key, &str)]| Config::resolve([flags(values)]).unwrap();
+    let allowed = |config: &Config| (config.quota.idle_lifetime, config.quota.persistent_idle_lifetime);
+    assert_eq!(allowed(&config(&[])), (days(1), days(30)));
+    assert_eq!(allowed(&config(&[(Key::Idle, "2d")])), (days(2), days(30)));
+    let long = [(Key::Idle, "400d")];
+    assert_eq!(allowed(&config(&long)), (days(400), days(400)));
+    for profile in [ProfileName::SandboxServer, ProfileName::Automata] {
+        let unused = |values: &[(Key, &str)]| {
+            let config = config(values).as_profile(profile).unwrap();
+            let policy = crate::wiring::policy(&config).unwrap();
+            assert_eq!(policy.longest_unused, config.quota.idle_lifetime);
+            (policy.longest_unused, policy.lifetime.idle)
+        };
+        assert_eq!(unused(&[]), (days(1), days(30)), "{profile}: what it wishes for is for those that are kept");
+        assert_eq!(unused(&long), (days(400), days(400)), "{profile}");
+    }
+}
+
+#[test]
 fn what_is_written_for_us_counts_more_than_the_variables_of_an_older_server() {
     let serving = |written: &[(Key, &str)], variables: &[(&str, &str)]| {
         let lookup = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());

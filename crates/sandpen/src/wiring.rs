@@ -99,6 +99,7 @@ pub fn policy(config: &Config) -> Result<Policy> {
         role: sandbox.role(),
         secrets: Vec::new(),
         lifetime: sandbox.lifetime,
+        longest_unused: config.quota.idle_lifetime,
         environment: sandbox.environment()?,
         passed_through: sandbox.passed_through().map(str::to_owned).collect(),
         timeout,

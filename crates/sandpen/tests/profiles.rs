@@ -126,6 +126,28 @@ fn variables_of_an_older_server_are_understood() {
     }
 }
 
+/// Whether somebody asked to keep them or not.
+#[test]
+fn containers_may_be_unused_for_as_long_as_the_operator_says() {
+    needs_sandboxes!();
+    let world = World::new();
+    for (profile, tool, arguments) in [
+        ("automata", "sandbox_initialize", json!({})),
+        ("sandbox-server", "create_container_environment", json!({ "image": "host", "persist": true })),
+        ("sandbox-server", "create_container_environment", json!({ "image": "host", "persist": false })),
+        ("cloudflare", "container_initialize", json!({})),
+    ] {
+        let started = ["--profile", profile, "--image", "host", "--idle", "400d"];
+        let mut client = Client::hello(&world, &started, "2024-11-05");
+        let made = client.call(tool, arguments);
+        let listed = world.run(&["ps", "--json"]).json();
+        let sandbox = &listed["sandboxes"][0];
+        let year = |moment: &str| sandbox[moment].as_str().and_then(|text| text.get(..4)?.parse::<u32>().ok());
+        assert!(year("expires_at") > year("created_at") && year("created_at").is_some(), "{profile}: {made} {listed}");
+        world.run(&["stop", sandbox["sandbox_id"].as_str().unwrap()]);
+    }
+}
+
 /// Each in place of the engine that would be used without it.
 #[test]
 fn the_backend_of_an_older_server_is_the_engine() {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use sandbox::{
-    ByteSize, Environment, Error, HostRule, Image, Lifetime, Limits, Network, Owner, Result, Role, Runners,
+    ByteSize, Environment, Error, HostRule, Image, Lifetime, Limits, Network, Owner, Quota, Result, Role, Runners,
     SandboxSpec, SecretName,
 };
 
@@ -27,6 +27,8 @@ pub struct Policy {
     /// Given to every sandbox whose network reaches a host of theirs.
     pub secrets: Vec<Secret>,
     pub lifetime: Lifetime,
+    /// The same where nobody asked to keep a sandbox: it may be unused for so long at most.
+    pub longest_unused: Duration,
     pub environment: Environment,
     /// The names of those of its variables that come from the server's own environment.
     pub passed_through: Vec<String>,
@@ -53,6 +55,7 @@ impl Default for Policy {
             role: Role::Guest,
             secrets: Vec::new(),
             lifetime: Lifetime::default(),
+            longest_unused: Quota::default().idle_lifetime,
             environment: Environment::default(),
             passed_through: Vec::new(),
             timeout: Duration::from_secs(30),

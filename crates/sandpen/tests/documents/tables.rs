@@ -155,7 +155,7 @@ fn limits() -> String {
         row("Files, directories and links", inodes.to_string(), Some(Key::Inodes), String::new()),
         row("Open files per process", open_files.to_string(), Some(Key::OpenFiles), String::new()),
         row("Time of one program", spoken(timeout), Some(Key::Timeout), but(at_most(quota.exec_timeout))),
-        row("Life of an unused sandbox", spoken(lifetime.idle), Some(Key::Idle), idle),
+        row("Life of an unused sandbox", spoken(lifetime.idle), Some(Key::Idle), but(idle)),
         row("Life of any sandbox", "unbounded".to_owned(), Some(Key::Lifetime), String::new()),
         row(
             "Sandboxes of one user",

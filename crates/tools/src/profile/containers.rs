@@ -39,13 +39,10 @@ pub async fn find(call: &Call, id: &str) -> Result<SandboxInfo> {
     }
 }
 
-/// How long a container may be unused that nobody asked to keep. The operator's word on those that are kept may be more.
-const UNUSED: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// A sandbox of this policy, in which programs start here.
+/// A sandbox of this policy that nobody asked to keep, in which programs start here.
 pub fn spec(call: &Call, image: Option<&str>, directory: &str) -> Result<SandboxSpec> {
     let spec = call.policy.spec(&call.owner, Asked { image, network: None })?;
-    let lifetime = Lifetime { idle: spec.lifetime.idle.min(UNUSED), ..spec.lifetime };
+    let lifetime = Lifetime { idle: spec.lifetime.idle.min(call.policy.longest_unused), ..spec.lifetime };
     Ok(SandboxSpec { work_directory: Some(directory.parse::<GuestPath>()?), lifetime, ..spec })
 }
 
@@ -55,12 +52,13 @@ pub fn kept(call: &Call, spec: SandboxSpec) -> SandboxSpec {
 }
 
 /// The same, for one that outlives its server although nobody asked for that. It may be forgotten by all, so it has an end
-/// whatever goes on in it, and also when a daemon has stopped it: idle time alone would end neither.
+/// whatever goes on in it, and also when a daemon has stopped it: idle time alone would end neither. It is not sooner than
+/// the operator lets one be unused.
 pub fn left_behind(call: &Call, spec: SandboxSpec, longest: Duration) -> SandboxSpec {
     if !call.service.capabilities().persistence {
         return spec;
     }
-    let lifetime = Lifetime { total: spec.lifetime.total.or(Some(longest)), ..spec.lifetime };
+    let lifetime = Lifetime { total: spec.lifetime.total.or(Some(longest.max(spec.lifetime.idle))), ..spec.lifetime };
     SandboxSpec { persistence: Persistence::Persistent, lifetime, ..spec }
 }
 
