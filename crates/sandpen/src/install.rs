@@ -12,6 +12,7 @@ pub mod difference;
 pub mod entry;
 pub mod file;
 pub mod json;
+pub mod older;
 pub mod place;
 pub mod program;
 pub mod toml;
@@ -40,11 +41,10 @@ impl Wish<'_> {
 
     /// Whether an entry is one that this program may change.
     fn may_change(&self, entry: &Value) -> bool {
-        let program = match self {
-            Self::Have(entry) => &entry.command,
-            Self::Lack { program, .. } => *program,
-        };
-        entry::is_ours(entry, program)
+        match self {
+            Self::Have(wished) => entry::is_ours(entry, &wished.command) || wished.succeeds(entry),
+            Self::Lack { program, .. } => entry::is_ours(entry, program),
+        }
     }
 
     /// What is to be set in the entry, if there is to be one.
@@ -79,6 +79,8 @@ impl Wish<'_> {
 pub enum Action {
     Add,
     Update,
+    /// In the place of an older server.
+    Replace,
     Remove,
     /// The entry is there already, as wished.
     Keep,
@@ -89,7 +91,7 @@ pub enum Action {
 impl Action {
     pub fn changes(self) -> bool {
         match self {
-            Self::Add | Self::Update | Self::Remove => true,
+            Self::Add | Self::Update | Self::Replace | Self::Remove => true,
             Self::Keep | Self::Miss => false,
         }
     }

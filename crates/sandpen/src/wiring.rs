@@ -364,8 +364,10 @@ impl Logins for DockerLogins {
 }
 
 pub fn not_driven(engine: EngineChoice) -> Error {
-    Error::unsupported(format!("the {} engine is not in this version", engine.as_str()))
-        .with_hint(format!("leave --engine out to use the {} engine", EngineChoice::USUAL.as_str()))
+    Error::unsupported(format!("the {} engine is not in this version", engine.as_str())).with_hint(format!(
+        "leave it out where it was chosen, by --engine or BACKEND, to use the {} engine",
+        EngineChoice::USUAL.as_str()
+    ))
 }
 
 /// Where the operator says that the daemon is.

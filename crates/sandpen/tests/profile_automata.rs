@@ -159,8 +159,34 @@ fn it_sets_up_claude_desktop_and_leaves_what_is_there() {
     let written: Value = serde_json::from_str(&world.read(path)).unwrap();
     assert_eq!(written["mcpServers"]["code-sandbox-mcp"]["args"], json!(["mcp", "--profile", "automata"]));
     assert_eq!((&written["theme"], &written["mcpServers"]["other"]["command"]), (&json!("dark"), &json!("x")));
-    let older = r#"{ "mcpServers": { "code-sandbox-mcp": { "command": "/opt/code-sandbox-mcp" } } }"#;
-    world.write(path, older);
+    let foreign = r#"{ "mcpServers": { "code-sandbox-mcp": { "command": "npx", "args": ["code-sandbox-mcp"] } } }"#;
+    world.write(path, foreign);
     install().expect(1, "").says("is not sandpen").says("mcp --profile automata");
-    assert_eq!(world.read(path), older);
+    assert_eq!(world.read(path), foreign);
+}
+
+/// Everybody who comes from it has that one.
+#[test]
+fn it_takes_the_place_of_the_older_servers_own_entry() {
+    let world = World::new();
+    let home = world.work();
+    let path = ".config/Claude/claude_desktop_config.json";
+    fs::create_dir_all(home.join(".config/Claude")).unwrap();
+    let program = home.join(".local/share/code-sandbox-mcp/code-sandbox-mcp");
+    let entry = json!({ "command": program, "args": [], "env": { "DOCKER_HOST": "unix:///x" } });
+    let older = json!({ "mcpServers": { "code-sandbox-mcp": entry, "other": { "command": "x" } } }).to_string();
+    world.write(path, &older);
+    let mut command = world.command(&["mcp", "--profile", "automata", "--install"]);
+    let done = Done::from(command.env_remove("XDG_CONFIG_HOME").env("HOME", &home).output().unwrap());
+    assert_eq!(done.code, Some(0), "{}", done.stderr);
+    assert!(done.stdout.starts_with("replaced the older server code-sandbox-mcp in "), "{}", done.stdout);
+    done.says("is kept in");
+    assert_eq!(world.read(&format!("{path}.sandpen-backup")), older);
+    let written: Value = serde_json::from_str(&world.read(path)).unwrap();
+    let entry = json!({
+        "command": env!("CARGO_BIN_EXE_sandpen"),
+        "args": ["mcp", "--profile", "automata"],
+        "env": { "DOCKER_HOST": "unix:///x" },
+    });
+    assert_eq!(written, json!({ "mcpServers": { "code-sandbox-mcp": entry, "other": { "command": "x" } } }));
 }

@@ -155,9 +155,14 @@ fn the_backend_of_an_older_server_is_the_engine() {
         return;
     }
     let world = World::new();
-    for (backend, told) in
-        [("docker", "Docker"), ("podman", "Podman"), ("micromamba", "it is no sandbox"), ("vmware", "BACKEND is")]
-    {
+    for (backend, told) in [
+        ("docker", "Docker"),
+        ("podman", "Podman"),
+        ("kubernetes", "the kubernetes engine is not in this version"),
+        ("Kubernetes", "leave it out where it was chosen, by --engine or BACKEND"),
+        ("micromamba", "it is no sandbox"),
+        ("vmware", "BACKEND is"),
+    ] {
         let mut command = world.command(&["mcp", "--profile", "philschmid", "--image", "host"]);
         command.env_remove("SANDPEN_ENGINE").env("BACKEND", backend);
         command.env("DOCKER_HOST", "unix:///nowhere/socket").env("CONTAINER_HOST", "unix:///nowhere/socket");

@@ -16,6 +16,7 @@ use crate::install::arguments::{Given, takes_value};
 use crate::install::client::Client;
 use crate::install::entry::{Entry, Name};
 use crate::install::file::{Configuration, Written};
+use crate::install::older::Older;
 use crate::install::place::{Machine, Place, System};
 use crate::install::{self, Action, Edit, Wish, difference, program};
 use crate::output::{self, Audience, Teller};
@@ -62,13 +63,16 @@ pub struct Arguments {
     /// Print the entry alone, ready to paste
     #[arg(long, conflicts_with_all = ["remove", "dry_run", "file"])]
     print: bool,
+
+    #[arg(skip)]
+    instead_of: Option<Older>,
 }
 
 impl Arguments {
-    /// What an older server's own flag for it did: one client, and one name that there was for it.
-    pub fn of_older(client: Client, profile: ProfileName, name: &str) -> Self {
+    /// What an older server's own flag for it did: one client, and one name that there was for it, which it may still have.
+    pub fn of_older(client: Client, profile: ProfileName, name: &str, older: Older) -> Self {
         let (profile, name) = (Some(profile.to_string()), Some(name.to_owned()));
-        Self { client, profile, name, file: None, remove: false, dry_run: false, print: false }
+        Self { client, profile, name, file: None, remove: false, dry_run: false, print: false, instead_of: Some(older) }
     }
 }
 
@@ -107,7 +111,13 @@ pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
         let program = program::path().unwrap_or_else(|_| program::USUAL_NAME.to_owned());
         return change(&arguments, Wish::Lack { name: &name, program: &program }, audience);
     }
-    let entry = Entry { name, command: program::path()?, profile, options: options(&config)? };
+    let entry = Entry {
+        name,
+        command: program::path()?,
+        profile,
+        options: options(&config)?,
+        instead_of: arguments.instead_of,
+    };
     if arguments.print {
         print(arguments.client, &entry, audience);
         return Ok(Exit::SUCCESS);
@@ -186,6 +196,7 @@ fn tell(report: &Report<'_>, client: Client, action: Action, is_usual: bool) {
     let sentence = match action {
         Action::Add => format!("added {name} to {path}"),
         Action::Update => format!("updated {name} in {path}"),
+        Action::Replace => format!("replaced the older server {name} in {path}"),
         Action::Remove => format!("removed {name} from {path}"),
         Action::Keep => format!("{name} is in {path} already; nothing was changed"),
         Action::Miss => format!("{name} is not in {path}; nothing was changed"),
@@ -253,6 +264,7 @@ fn past(action: Action) -> &'static str {
     match action {
         Action::Add => "added",
         Action::Update => "updated",
+        Action::Replace => "replaced",
         Action::Remove => "removed",
         Action::Keep => "unchanged",
         Action::Miss => "absent",

@@ -15,6 +15,7 @@ use crate::config::{Config, Key, Written};
 use crate::exit::Exit;
 use crate::http::drain::Drain;
 use crate::install::client::Client;
+use crate::install::older::Older;
 use crate::mcp::adapter::Callers;
 use crate::mcp::setup::{Server, Shows};
 use crate::mcp::sse::Inbox;
@@ -116,9 +117,9 @@ impl OlderFlags {
     }
 }
 
-/// An entry that starts the older server is the person's, and is not written over.
+/// The older server's own entry is what is to be replaced. Any other of its name is the person's.
 fn set_up(config: Config) -> Result<Exit> {
-    let entry = install::Arguments::of_older(Client::ClaudeDesktop, ProfileName::Automata, OLDER_NAME);
+    let entry = install::Arguments::of_older(Client::ClaudeDesktop, ProfileName::Automata, OLDER_NAME, Older::Automata);
     match install::run(entry, config) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Error::new(error.kind(), error.message())
             .with_hint("take it out, or change its command to sandpen and its args to mcp --profile automata")),

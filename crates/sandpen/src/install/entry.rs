@@ -6,9 +6,10 @@ use std::str::FromStr;
 use sandbox::Error;
 use serde_json::Value;
 
-use super::Refusal;
 use super::arguments::{Arguments, Given};
+use super::older::Older;
 use super::program::USUAL_NAME;
+use super::{Action, Refusal};
 
 /// The name of a server among those of a client. Clients put it before the names of tools, which models bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,11 +58,26 @@ pub struct Entry {
     pub profile: Option<&'static str>,
     /// Options to start it with besides.
     pub options: Vec<Given>,
+    /// Whose entry of the same name it takes the place of.
+    pub instead_of: Option<Older>,
 }
 
 impl Entry {
+    /// Whether an entry is that of the older server that this one is instead of.
+    pub fn succeeds(&self, present: &Value) -> bool {
+        self.instead_of.is_some_and(|older| older.wrote(present))
+    }
+
+    /// What is done to an entry that is changed.
+    pub fn renewal(&self, present: &Value) -> Action {
+        if self.succeeds(present) { Action::Replace } else { Action::Update }
+    }
+
     /// What the entry has to say, in the place of one that is there already. What a person wrote there besides is theirs.
     pub fn fields_instead_of(&self, is_typed: bool, present: &Value) -> Result<Vec<(String, Value)>, Refusal> {
+        if self.succeeds(present) {
+            return Ok(self.fields(is_typed));
+        }
         let arguments = match arguments_of(present)? {
             Some(written) => Arguments::read(&written).ok_or(Refusal::Arguments)?,
             None => Arguments::default(),
@@ -114,7 +130,7 @@ pub fn is_ours(entry: &Value, program: &str) -> bool {
 }
 
 /// By hand, because entries may have been written on another system.
-fn program_name(path: &str) -> String {
+pub fn program_name(path: &str) -> String {
     let file = path.rsplit(['/', '\\']).next().unwrap_or(path).to_ascii_lowercase();
     file.strip_suffix(".exe").map(str::to_owned).unwrap_or(file)
 }
@@ -127,7 +143,13 @@ mod tests {
     use super::*;
 
     fn entry(profile: Option<&'static str>) -> Entry {
-        Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile, options: Vec::new() }
+        Entry {
+            name: Name::usual(profile),
+            command: "/bin/sandpen".to_owned(),
+            profile,
+            options: Vec::new(),
+            instead_of: None,
+        }
     }
 
     #[test]

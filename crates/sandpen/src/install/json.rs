@@ -43,7 +43,7 @@ pub fn edit(text: &str, shape: Shape, wish: Wish<'_>) -> Result<Edit, Refusal> {
                     edited = file.set(&edited, &[shape.key, entry.name.as_str(), field], value)?;
                 }
             }
-            if edited == text { Action::Keep } else { Action::Update }
+            if edited == text { Action::Keep } else { entry.renewal(present) }
         }
     };
     file.verify(text, &edited, wish, &fields)?;

@@ -3,7 +3,13 @@ use super::super::entry::Name;
 use super::*;
 
 fn entry(profile: Option<&'static str>) -> Entry {
-    Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile, options: Vec::new() }
+    Entry {
+        name: Name::usual(profile),
+        command: "/bin/sandpen".to_owned(),
+        profile,
+        options: Vec::new(),
+        instead_of: None,
+    }
 }
 
 fn shape(client: Client) -> Shape {

@@ -33,9 +33,9 @@ pub fn edit(text: &str, wish: Wish<'_>) -> Result<Edit, Refusal> {
         (Wish::Lack { .. }, None) => (Action::Miss, text.to_owned()),
         (Wish::Lack { .. }, Some(found)) => (Action::Remove, without(text, found)?),
         (Wish::Have(entry), None) => (Action::Add, with(text, &entry.name, &fields)),
-        (Wish::Have(_), Some(found)) => {
+        (Wish::Have(entry), Some(found)) => {
             let edited = renewed(text, found, &fields, present)?;
-            (if edited == text { Action::Keep } else { Action::Update }, edited)
+            (if edited == text { Action::Keep } else { entry.renewal(present) }, edited)
         }
     };
     verify(whole.clone(), &edited, wish, &fields)?;
@@ -200,7 +200,13 @@ mod tests {
     use super::*;
 
     fn entry(profile: Option<&'static str>) -> Entry {
-        Entry { name: Name::usual(profile), command: "/bin/sandpen".to_owned(), profile, options: Vec::new() }
+        Entry {
+            name: Name::usual(profile),
+            command: "/bin/sandpen".to_owned(),
+            profile,
+            options: Vec::new(),
+            instead_of: None,
+        }
     }
 
     const OWN: &str = "[mcp_servers.sandpen]\ncommand = \"/bin/sandpen\"\nargs = [\"mcp\"]\n";
