@@ -533,6 +533,35 @@ fn half_a_processor_and_256_mib_are_all_there_is() {
     assert!(used < 2.0, "{used} s of 3 s were used: {ran}");
 }
 
+/// Files lay on the host's disk, where they were nobody's memory.
+#[test]
+fn files_of_the_conversation_leave_a_program_its_memory() {
+    needs_sandboxes!();
+    let scene = Scene::new();
+    let python = |scene: &Scene, code: &str| {
+        scene.call("run_code", json!({ "conversationId": "c", "language": "python", "code": code }))
+    };
+    let ran = scene.run("c", "head -c 150M /dev/zero > large");
+    assert_eq!((&ran["success"], listed(&ran)), (&json!(true), vec!["large"]), "{ran}");
+    let used = "x = bytearray(150 << 20)\nprint(len(x) >> 20)";
+    let ran = python(&scene, used);
+    assert_eq!((&ran["success"], &ran["stdout"]), (&json!(true), &json!("150\n")), "{ran}");
+    // What is larger than it was for programs is not larger for files.
+    let ran = scene.run("c", "head -c 100M /dev/zero > more");
+    assert!(ran["stderr"].as_str().unwrap().contains("No space left"), "{ran}");
+    let Scene { mut server, world } = scene;
+    server.signal(Signal::TERM);
+    server.wait();
+    let bounded = Scene::with(world, &["--max-memory", "256M"]);
+    let ran = python(&bounded, used);
+    assert!(ran["stderr"].as_str().unwrap().contains("memory ran out"), "the operator's word counts more: {ran}");
+    let Scene { mut server, world } = bounded;
+    server.signal(Signal::TERM);
+    server.wait();
+    let scarce = Scene::with(world, &["--owner-memory", "256M"]);
+    assert_eq!(scarce.run("c", "ls")["stdout"], "large\n", "whoever may have no more has what every run has");
+}
+
 #[test]
 fn thirty_seconds_are_all_the_time_there_is() {
     needs_sandboxes!();

@@ -33,6 +33,8 @@ pub const MOST_LEVELS: usize = 128;
 /// So many are asked for one by one. More come faster all together, and with them what nobody asked for.
 const FEW: usize = 32;
 
+const PAGE: u64 = 4096;
+
 /// Times of files come from a clock that ticks this slowly at most.
 const TICK: Duration = Duration::from_millis(10);
 
@@ -123,6 +125,14 @@ impl Kept {
             Ok(names)
         })
         .await
+    }
+
+    /// What all of them take where files are in memory, which is whole pages.
+    pub async fn memory(&self) -> Result<ByteSize> {
+        let tree = Arc::clone(&self.tree);
+        let found = blocking(move || walk(&tree)).await?;
+        let pages = found.iter().filter_map(|found| found.bytes).map(|bytes| bytes.div_ceil(PAGE) * PAGE);
+        Ok(ByteSize::new(pages.fold(0, u64::saturating_add)))
     }
 
     pub async fn put(&self, name: &[u8], contents: Vec<u8>) -> Result<()> {

@@ -244,9 +244,12 @@ impl CodeRunner {
 /// What a conversation can hold: as much as fits into a sandbox, whose files live in memory, and room for the code besides.
 /// One that was full could not even be tidied up any more.
 fn bounds(policy: &Policy) -> Limits {
-    let limits = policy.limits;
-    let fits = limits.disk.bytes().min(limits.memory.bytes() / 4 * 3);
-    Limits { disk: ByteSize::new(fits / 8 * 7), ..limits }
+    Limits { disk: ByteSize::new(room(&policy.limits) / 8 * 7), ..policy.limits }
+}
+
+/// Bytes of files that a sandbox has room for.
+fn room(limits: &Limits) -> u64 {
+    limits.disk.bytes().min(limits.memory.bytes() / 4 * 3)
 }
 
 /// Lines of base64 are as good as one.

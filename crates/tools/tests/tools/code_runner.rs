@@ -5,8 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sandbox::engine::fake::FakeHost;
 use sandbox::{
-    ByteRange, Error, FileKind, Files, GuestPath, ImageRunner, ImageRunners, Limits, ListOptions, Network, Owner,
-    Result, WriteOptions,
+    ByteRange, ByteSize, Error, FileKind, Files, GuestPath, ImageRunner, ImageRunners, Limits, ListOptions, Network,
+    Owner, Result, WriteOptions,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -67,6 +67,10 @@ impl Conversation for One {
 
     async fn files(&self) -> Result<Vec<FileName>> {
         Ok(self.kept.lock().unwrap()[&self.directory].keys().cloned().collect())
+    }
+
+    async fn memory(&self) -> Result<ByteSize> {
+        Ok(ByteSize::new(self.kept.lock().unwrap()[&self.directory].values().map(|file| file.len() as u64).sum()))
     }
 
     async fn put(&mut self, name: &FileName, contents: Vec<u8>) -> Result<()> {

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use sandbox::{Error, Files, GuestPath, Limits, Result, system};
+use sandbox::{ByteSize, Error, Files, GuestPath, Limits, Result, system};
 use tokio::sync::{Mutex as Queue, OwnedMutexGuard};
 use tools::profile::code_runner::{Conversation, Conversations, Directory, FileName, Links, Located};
 
@@ -271,6 +271,10 @@ impl Conversation for One {
     async fn files(&self) -> Result<Vec<FileName>> {
         let names = self.concealed(self.kept.names().await)?;
         names.iter().map(|name| FileName::new(name.as_encoded_bytes())).collect()
+    }
+
+    async fn memory(&self) -> Result<ByteSize> {
+        self.concealed(self.kept.memory().await)
     }
 
     async fn put(&mut self, name: &FileName, contents: Vec<u8>) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use sandbox::{Files, GuestPath, Limits, Result};
+use sandbox::{ByteSize, Files, GuestPath, Limits, Result};
 
 use super::names::{Directory, FileName, Links, Located};
 
@@ -26,6 +26,9 @@ pub trait Conversation: Send + Sync {
 
     /// Those at the top, by name. No directories.
     async fn files(&self) -> Result<Vec<FileName>>;
+
+    /// What all of them take of the memory of a sandbox that they are lent to.
+    async fn memory(&self) -> Result<ByteSize>;
 
     /// In one step, in place of what has the name.
     async fn put(&mut self, name: &FileName, contents: Vec<u8>) -> Result<()>;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use sandbox::{
-    Environment, Error, ErrorKind, ExecStatus, GuestPath, JobPlace, JobRequest, JobWork, Network, Result, RunCode,
-    SandboxInfo, SandboxSpec,
+    ByteSize, Environment, Error, ErrorKind, ExecStatus, GuestPath, JobPlace, JobRequest, JobWork, Limits, Network,
+    Result, RunCode, SandboxInfo, SandboxSpec,
 };
 
 use super::conversations::{Conversation, Conversations};
@@ -84,7 +84,7 @@ async fn in_sandbox(
     code.environment = environment(&asking.environment, &links.directory(conversation.directory()))?;
     let spec = spec(call, language, asking.network).await?;
     let sandbox = tokio::select! {
-        made = call.service.create(&call.owner, spec) => made?,
+        made = create(call, spec, conversation) => made?,
         () = call.cancelled.cancelled() => return Err(cancelled()),
     };
     let told = work_in(call, conversation, &sandbox, code).await;
@@ -93,6 +93,26 @@ async fn in_sandbox(
         tracing::warn!(id = %sandbox.id, ?error, "the sandbox of a run was not stopped");
     }
     told
+}
+
+/// Files took nothing from a program while they were the host's. In the sandbox they are in its memory, which is larger by as
+/// much, as far as the operator lets it be. What files may grow to stays as it was.
+async fn create(call: &Call, spec: SandboxSpec, conversation: &dyn Conversation) -> Result<SandboxInfo> {
+    let lent = conversation.memory().await?.bytes();
+    let memory = spec.limits.memory;
+    let most = call.policy.ceiling.memory.max(memory);
+    let larger = Limits {
+        memory: most.min(ByteSize::new(memory.bytes().saturating_add(lent))),
+        disk: ByteSize::new(super::room(&spec.limits)),
+        ..spec.limits
+    };
+    match call.service.create(&call.owner, SandboxSpec { limits: larger, ..spec.clone() }).await {
+        // All that the owner may have is not enough for that, and perhaps for what every run has.
+        Err(error) if error.kind() == ErrorKind::LimitExceeded && larger.memory > memory => {
+            call.service.create(&call.owner, spec).await
+        }
+        made => made,
+    }
 }
 
 async fn work_in(
