@@ -45,6 +45,12 @@ pub(crate) fn runners(scene: &mut Scene) -> Result<()> {
         let is_there =
             languages.iter().any(|one| one["language"] == "whisper" && one["image"].to_string().contains("whisper"));
         ensure(is_there, || format!("the runners are {listed}"))?;
+        let asked = server.request("tools/list", &json!({}))?;
+        let tools = server.answer(asked)?["tools"].as_array().cloned().unwrap_or_default();
+        let run = tools.iter().find(|tool| tool["name"] == "run_code").cloned().unwrap_or_default();
+        let offered = &run["inputSchema"]["properties"]["language"]["enum"];
+        let is_offered = offered.as_array().is_some_and(|languages| languages.contains(&json!("whisper")));
+        ensure(is_offered, || format!("run_code offers {offered}"))?;
         let upload = json!({ "conversationId": "c", "filename": "note", "content": "bm90ZWQK" });
         said(&mut server, "upload_file", &upload)?;
         let run = json!({ "conversationId": "c", "language": "whisper", "code": "QUIET\n" });

@@ -139,6 +139,20 @@ fn a_message_by_itself_is_answered_with_json() {
 }
 
 #[test]
+fn runners_are_those_whose_programs_are_there() {
+    needs_sandboxes!();
+    let world = World::new();
+    let runner = "[[runner]]\nname = \"nowhere\"\ntitle = \"Nowhere\"\nfile = \"x.txt\"\nplace = \"work\"\n\
+                  run = [[\"no-such-program\", \"{file}\"]]\n";
+    world.write("runners.toml", runner);
+    let file = world.work().join("runners.toml");
+    let scene = Scene::with(world, &["--runners", file.to_str().unwrap()]);
+    let told = scene.call("list_runners", json!({}));
+    let languages: Vec<_> = told["languages"].as_array().unwrap().iter().map(|one| &one["language"]).collect();
+    assert!(languages.contains(&&json!("bash")) && !languages.contains(&&json!("nowhere")), "{told}");
+}
+
+#[test]
 fn whoever_listens_hears_nothing_and_holds_nobody_up() {
     needs_sandboxes!();
     let Scene { mut server, world: _world } = Scene::new();

@@ -316,11 +316,13 @@ fn refused(wrong: Wrong) -> Rejection {
     }
 }
 
+/// Those that were found. One of ours that has no program here would be chosen in vain.
 async fn runners(call: &Call) -> Result<Vec<RunnerObject>> {
     let mut runners = Vec::new();
-    for runner in call.service.current_runners().await?.iter() {
-        let image = call.service.image_for(&runner.name, call.policy.image.clone()).await?;
-        runners.push(RunnerObject { language: runner.name.clone(), image: image.shown() });
+    let languages = call.service.languages(&call.owner, &call.policy.image).await?;
+    for language in languages.into_iter().filter(|language| language.version.is_some()) {
+        let image = call.service.image_for(&language.name, call.policy.image.clone()).await?;
+        runners.push(RunnerObject { language: language.name, image: image.shown() });
     }
     Ok(runners)
 }
