@@ -22,6 +22,7 @@ struct Older {
 
 const OLDER: &[Older] = &[
     Older { profile: "cloudflare", run: cloudflare },
+    Older { profile: "sandbox-server", run: sandbox_server },
     Older { profile: "automata", run: automata },
     Older { profile: "philschmid", run: philschmid },
     Older { profile: "code-runner", run: code_runner },
@@ -52,8 +53,7 @@ pub fn reach(oracle: &Oracle) -> Result<String> {
 fn visit(oracle: &Oracle, older: &Older, mark: &str, arguments: &[&str]) -> Result<(Value, Vec<Visit>)> {
     let product = Product::new()?;
     let mut command = product.command();
-    command.args(["mcp", "--profile", older.profile, "--image"]);
-    command.arg(if Given::of_environment()?.is_some() { IMAGE } else { "host" }).args(arguments);
+    command.args(["mcp", "--profile", older.profile, "--image", image()?]).args(arguments);
     command.args(["--profile-option", "end-containers"]);
     let mut wire = Wire::by(&mut command, product.place)?;
     let script = format!(
@@ -66,6 +66,10 @@ fn visit(oracle: &Oracle, older: &Older, mark: &str, arguments: &[&str]) -> Resu
     Ok((answer, oracle.visits()?))
 }
 
+fn image() -> Result<&'static str> {
+    Ok(if Given::of_environment()?.is_some() { IMAGE } else { "host" })
+}
+
 /// The result, whether the tool calls it a failure or not: without a network it may.
 fn ask(wire: &mut Wire, tool: &str, arguments: &Value) -> Result<Value> {
     let id = wire.call(tool, arguments)?;
@@ -75,6 +79,16 @@ fn ask(wire: &mut Wire, tool: &str, arguments: &Value) -> Result<Value> {
 fn cloudflare(wire: &mut Wire, script: &str) -> Result<Value> {
     ask(wire, "container_initialize", &json!({}))?;
     ask(wire, "container_exec", &json!({"args": {"args": script}}))
+}
+
+fn sandbox_server(wire: &mut Wire, script: &str) -> Result<Value> {
+    let made = ask(wire, "create_container_environment", &json!({"image": image()?, "persist": false}))?;
+    let told = made["content"][0]["text"].as_str().unwrap_or_default();
+    let id = told.strip_prefix("Container created with ID: ").and_then(|rest| rest.lines().next());
+    let id = id.ok_or_else(|| Trouble(format!("no container: {made}")))?;
+    // It has no shell of its own.
+    let command = format!("bash -c \"{script}\"");
+    ask(wire, "execute_command_in_container", &json!({"container_id": id, "command": command}))
 }
 
 fn automata(wire: &mut Wire, script: &str) -> Result<Value> {
