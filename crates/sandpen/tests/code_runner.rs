@@ -376,7 +376,9 @@ fn nothing_leads_out_of_a_conversation() {
     // What a run planted is not there for anybody: neither for downloads, nor for the next run.
     let ran = scene.run("c", "ln -s ../../secret.txt link; ln -s / root; mkdir d; ln -s .. d/up; mkfifo pipe; ls");
     assert_eq!(listed(&ran), ["a.txt"], "{ran}");
-    assert_eq!(scene.run("c", "ls -A | grep -v run-; ls -A d")["stdout"], "a.txt\nd\n");
+    assert_eq!(scene.run("c", "ls -A | grep -v run-; ls -A d")["stdout"], "a.txt\nd\nup\n");
+    // What stays in it is kept, and followed by nobody here.
+    assert_eq!(scene.get(&format!("/files/{hash}/d/up/a.txt")).status, 404);
     // Nor what somebody planted on the host before.
     let directory = scene.root().join(hash);
     symlink(scene.world.work().join("secret.txt"), directory.join("planted")).unwrap();
@@ -387,6 +389,42 @@ fn nothing_leads_out_of_a_conversation() {
     assert_eq!(ran["stdout"], "a.txt\nd\n");
     assert_eq!(scene.world.read("secret.txt"), "nobody's");
     assert_eq!(fs::read_to_string(directory.join("planted")).unwrap(), "over\n");
+}
+
+#[test]
+fn links_within_a_conversation_stay_and_are_followed_by_runs_alone() {
+    needs_sandboxes!();
+    let scene = Scene::new();
+    let ran = scene.run(
+        "c",
+        "mkdir -p node_modules/.bin node_modules/tool; echo 'echo tool' > node_modules/tool/cli; \
+         ln -s ../tool/cli node_modules/.bin/tool; ln -s node_modules/tool way; ln -s way/cli cli; ln -s gone later",
+    );
+    assert_eq!((&ran["success"], listed(&ran)), (&json!(true), vec![]), "{ran}");
+    let directory = scene.root().join(names(&scene.root()).into_iter().find(|name| name != ".locks").unwrap());
+    let target = |name: &str| fs::read_link(directory.join(name)).ok();
+    assert_eq!(target("node_modules/.bin/tool").unwrap().to_str(), Some("../tool/cli"));
+    assert_eq!(scene.get(&format!("/files/{}/cli", directory.file_name().unwrap().to_str().unwrap())).status, 404);
+    let ran = scene.run("c", "for tool in node_modules/.bin/tool way/cli cli; do sh $tool; done; readlink later");
+    assert_eq!(ran["stdout"], "tool\ntool\ntool\ngone\n", "{ran}");
+
+    // Each becomes something else: another target, one outside, a file, a directory, nothing.
+    let ran = scene.run(
+        "c",
+        "ln -sfn node_modules way; ln -sfn / cli; rm later; echo file > later; \
+         rm node_modules/.bin/tool; mkdir -p node_modules/.bin/tool; echo deep > node_modules/.bin/tool/x; ln -s . self",
+    );
+    assert_eq!((&ran["success"], listed(&ran)), (&json!(true), vec!["later"]), "{ran}");
+    assert_eq!((target("way").unwrap().to_str(), target("cli")), (Some("node_modules"), None));
+    assert!(!directory.join("cli").exists(), "what it was before is not what was left");
+    let ran = scene.run("c", "cat later way/.bin/tool/x self/later; rm self way");
+    assert_eq!((&ran["success"], &ran["stdout"]), (&json!(true), &json!("file\ndeep\nfile\n")), "{ran}");
+    assert_eq!((target("self"), target("way")), (None, None));
+
+    // An upload takes the place of a link, and not of what it leads to.
+    scene.run("c", "ln -s later link");
+    scene.upload("c", "link", b"mine");
+    assert_eq!(scene.run("c", "cat later link")["stdout"], "file\nmine");
 }
 
 #[test]

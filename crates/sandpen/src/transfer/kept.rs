@@ -21,7 +21,7 @@ use tokio_util::io::SyncIoBridge;
 use super::host_tree::HostTree;
 use super::links::Links;
 use super::revocable::Waiting;
-use super::unpack::{self, Received};
+use super::unpack::{self, Received, Wanted};
 use super::{Bounds, blocking, host_error, names};
 
 /// Files and directories that it can hold. All of them are listed before and after each run.
@@ -83,15 +83,23 @@ impl Deref for Alone {
     }
 }
 
-/// Files and directories of a sandbox at one moment, by their paths below the directory that they were lent to.
+/// Files, directories and links of a sandbox at one moment, by their paths below the directory that they were lent to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen(BTreeMap<Vec<u8>, Trait>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trait {
-    is_directory: bool,
+    kind: Kind,
     bytes: u64,
     changed_ns: i128,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    File,
+    Directory,
+    /// Where it leads is not in the list.
+    Link,
 }
 
 /// What must be done here so that it is as it is there.
@@ -101,6 +109,7 @@ struct Plan {
     remove: Vec<Vec<u8>>,
     make: Vec<Vec<u8>>,
     copy: Vec<Vec<u8>>,
+    link: Vec<Vec<u8>>,
 }
 
 impl Kept {
@@ -159,7 +168,7 @@ impl Kept {
         let found = blocking(move || walk(&tree)).await?;
         if !found.is_empty() {
             admit(&self.limits, found.len(), found.iter().filter_map(|found| found.bytes).sum())?;
-            super::send_below(files, self.tree.source()?, to, Links::Never).await?;
+            super::send_below(files, self.tree.source()?, to, Links::LENT).await?;
         }
         self.lent = Self::look(files, to).await?;
         Ok(())
@@ -182,10 +191,13 @@ impl Kept {
         }
         let mut unread = 0;
         // Whatever the list said: a program that is still at work can make each of them grow until its turn comes.
-        let mut bytes = now.bytes_without(&plan.copy);
+        let mut bytes = now.bytes_without(plan.copy.iter().chain(&plan.link));
         let received = match plan.copy.len() {
-            0..=FEW => Received::default(),
-            _ => self.fetch_together(files, from, plan.copy.iter().cloned().collect(), bytes).await?,
+            0..=FEW if plan.link.is_empty() => Received::default(),
+            _ => {
+                let [files_of, links] = [&plan.copy, &plan.link].map(|paths| paths.iter().cloned().collect());
+                self.fetch_together(files, from, Wanted { files: files_of, links }, bytes).await?
+            }
         };
         bytes = bytes.saturating_add(received.bytes);
         for path in plan.copy.iter().filter(|path| !received.paths.contains(*path)) {
@@ -196,6 +208,12 @@ impl Kept {
                 // Not even its owner may read it.
                 Err(error) if error.kind() == ErrorKind::Denied => unread += 1,
                 Err(error) => return Err(error),
+            }
+        }
+        for path in plan.link.iter().filter(|path| !received.paths.contains(*path)) {
+            // It leads out now: what it was before is not what the run has left.
+            if self.lent.0.get(path).is_some_and(|before| before.kind == Kind::Link) {
+                self.tree.remove(&names_of(path)?).map_err(|cause| unreadable(&cause))?;
             }
         }
         self.lent = now;
@@ -220,12 +238,13 @@ impl Kept {
         Ok(source.stat.bytes)
     }
 
-    /// As many of these as come in one stream. What is in there under another's name, or cannot be read, is left to be asked for.
+    /// As many of these as come in one stream, where alone it is said where links lead. Files that are in there under another's name,
+    /// or cannot be read, are left to be asked for.
     async fn fetch_together(
         &self,
         files: &dyn Files,
         from: &GuestPath,
-        wanted: BTreeSet<Vec<u8>>,
+        wanted: Wanted,
         besides: u64,
     ) -> Result<Received> {
         let waiting = Waiting::default();
@@ -246,30 +265,31 @@ impl Kept {
 }
 
 impl Seen {
-    /// Regular files and directories; links and special files count as absent. So does code that is about to run.
+    /// Special files count as absent. So does code that is about to run.
     fn new(directory: &GuestPath, entries: Vec<DirectoryEntry>) -> Self {
         let depth = directory.components().count();
         let seen = entries.into_iter().filter_map(|DirectoryEntry { path, stat }| {
-            let is_directory = match stat.kind {
-                FileKind::Regular => false,
-                FileKind::Directory => true,
-                FileKind::Link | FileKind::Other => return None,
+            let kind = match stat.kind {
+                FileKind::Regular => Kind::File,
+                FileKind::Directory => Kind::Directory,
+                FileKind::Link => Kind::Link,
+                FileKind::Other => return None,
             };
             let names: Vec<&[u8]> = path.components().skip(depth).collect();
             let is_ours = matches!(names.as_slice(), [name] if is_code_of_a_run(name));
-            let bytes = if is_directory { 0 } else { stat.bytes };
-            let seen = Trait { is_directory, bytes, changed_ns: stat.changed_ns };
+            let bytes = if kind == Kind::Directory { 0 } else { stat.bytes };
+            let seen = Trait { kind, bytes, changed_ns: stat.changed_ns };
             (!is_ours && !names.is_empty()).then(|| (names.join(&b'/'), seen))
         });
         Self(seen.collect())
     }
 
     fn bytes(&self) -> u64 {
-        self.bytes_without(&[])
+        self.bytes_without([])
     }
 
-    fn bytes_without(&self, paths: &[Vec<u8>]) -> u64 {
-        let paths: BTreeSet<&Vec<u8>> = paths.iter().collect();
+    fn bytes_without<'a>(&self, paths: impl IntoIterator<Item = &'a Vec<u8>>) -> u64 {
+        let paths: BTreeSet<&Vec<u8>> = paths.into_iter().collect();
         let others = self.0.iter().filter(|(path, _)| !paths.contains(path));
         others.fold(0, |sum, (_, seen)| sum.saturating_add(seen.bytes))
     }
@@ -294,17 +314,18 @@ impl Plan {
         let doubtful = newest.map(|newest| newest - TICK.as_nanos() as i128);
         let mut plan = Self::default();
         for (path, seen) in before.0.iter().rev() {
-            if now.0.get(path).is_none_or(|now| now.is_directory != seen.is_directory) {
+            if now.0.get(path).is_none_or(|now| now.kind != seen.kind) {
                 plan.remove.push(path.clone());
             }
         }
         for (path, seen) in &now.0 {
-            let old = before.0.get(path).filter(|old| old.is_directory == seen.is_directory);
-            match (seen.is_directory, old) {
-                (true, Some(_)) => {}
-                (true, None) => plan.make.push(path.clone()),
-                (false, Some(old)) if old == seen && doubtful.is_some_and(|since| seen.changed_ns < since) => {}
-                (false, _) => plan.copy.push(path.clone()),
+            let old = before.0.get(path).filter(|old| old.kind == seen.kind);
+            let is_old = old == Some(seen) && doubtful.is_some_and(|since| seen.changed_ns < since);
+            match seen.kind {
+                Kind::Directory if old.is_none() => plan.make.push(path.clone()),
+                Kind::File if !is_old => plan.copy.push(path.clone()),
+                Kind::Link if !is_old => plan.link.push(path.clone()),
+                Kind::Directory | Kind::File | Kind::Link => {}
             }
         }
         plan

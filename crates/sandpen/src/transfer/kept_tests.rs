@@ -50,6 +50,7 @@ fn only_what_differs_is_copied() {
     assert_eq!(texts(&plan.make), ["new", "turned"]);
     // The last that was lent may have been changed in the same moment.
     assert_eq!(texts(&plan.copy), ["changed", "grown", "last", "new/deep"]);
+    assert_eq!(texts(&plan.link), ["replaced"]);
 }
 
 #[test]
@@ -104,7 +105,7 @@ async fn what_a_copy_left_behind_is_taken_away() {
 }
 
 #[tokio::test]
-async fn links_and_special_files_are_not_there() {
+async fn nothing_is_opened_through_a_link() {
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("file"), "x").unwrap();
     std::fs::create_dir(place.path().join("directory")).unwrap();

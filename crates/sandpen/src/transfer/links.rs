@@ -7,17 +7,17 @@ pub enum Links {
     AsTheyAre,
     /// Only those that stay in the copy: nobody looks at what a model copies.
     Inside,
-    /// None at all.
-    Never,
 }
 
 impl Links {
+    /// Of files that go from one sandbox to the next.
+    pub const LENT: Self = Self::Inside;
+
     /// By how many names the link has below the top, its own among them.
     pub fn admit(self, names: usize, target: &[u8]) -> bool {
         match self {
             Self::AsTheyAre => true,
             Self::Inside => stays_inside(names.saturating_sub(1), target),
-            Self::Never => false,
         }
     }
 }

@@ -23,7 +23,7 @@ use crate::output::reason;
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Everything below a directory, names relative to it. Links go as links, or not at all: following one could bring in what
+/// Everything below a directory, names relative to it. Links go as links, or those that are not admitted not at all: following one could bring in what
 /// nobody named.
 pub fn pack<W: Write>(source: &HostSource, writer: W, links: Links) -> Result<(Copied, W)> {
     let copied = Copied { directories: 1, ..Copied::default() };
@@ -69,12 +69,12 @@ impl<W: Write> Packing<W> {
                 self.copied.directories += 1;
                 self.directory(&file, shown, name)
             }
-            FileType::Symlink if self.links == Links::Never => {
-                self.copied.skipped += 1;
-                Ok(())
-            }
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(above, entry, Vec::new()).map_err(failed)?;
+                if !self.links.admit(name.components().count(), target.as_bytes()) {
+                    self.copied.skipped += 1;
+                    return Ok(());
+                }
                 let mut header = Header::new_gnu();
                 header.set_mode(0o777);
                 header.set_mtime(u64::try_from(stat.st_mtime).unwrap_or(0));

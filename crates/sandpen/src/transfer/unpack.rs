@@ -18,9 +18,7 @@ const MOST_LINK_BYTES: usize = 32 << 20;
 /// Names in the stream begin with the directory's own, which `tree` stands for.
 pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Links) -> Result<Copied> {
     let mut copied = Copied::default();
-    // As bytes, because there may be many and deep ones, and they wait for the end.
-    let mut links: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    let mut link_bytes = 0;
+    let mut links = Waiting::default();
     let mut archive = Archive::new(stream);
     for entry in archive.entries().map_err(|cause| broken(&cause))? {
         let mut entry = entry.map_err(|cause| broken(&cause))?;
@@ -40,12 +38,7 @@ pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Link
             }
             (EntryType::Symlink, Some(_)) => match entry.link_name_bytes() {
                 Some(target) if admitted.admit(names.len(), &target) => {
-                    link_bytes += path.len() + target.len();
-                    if link_bytes > MOST_LINK_BYTES {
-                        return Err(Error::limit_exceeded("there are too many links to copy at once")
-                            .with_hint("pack them into an archive in the sandbox, and copy that"));
-                    }
-                    links.push((path.clone(), target.into_owned()));
+                    links.add(path, target.into_owned())?;
                     copied.links += 1;
                 }
                 Some(_) | None => copied.skipped += 1,
@@ -53,12 +46,43 @@ pub fn unpack(stream: impl Read, tree: &HostTree, bounds: Bounds, admitted: Link
             (_, _) => copied.skipped += 1,
         }
     }
-    for (path, target) in links {
-        if let Some((name, above)) = names_below(&path)?.split_last() {
-            tree.link(above, name, &names::target(&target))?;
-        }
-    }
+    links.make(tree)?;
     Ok(copied)
+}
+
+/// Links that are made when all else is there. As bytes, because there may be many and deep ones.
+#[derive(Debug, Default)]
+struct Waiting {
+    links: Vec<(Vec<u8>, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Waiting {
+    fn add(&mut self, path: Vec<u8>, target: Vec<u8>) -> Result<()> {
+        self.bytes += path.len() + target.len();
+        if self.bytes > MOST_LINK_BYTES {
+            return Err(Error::limit_exceeded("there are too many links to copy at once")
+                .with_hint("pack them into an archive in the sandbox, and copy that"));
+        }
+        self.links.push((path, target));
+        Ok(())
+    }
+
+    fn make(self, tree: &HostTree) -> Result<()> {
+        for (path, target) in self.links {
+            if let Some((name, above)) = names_below(&path)?.split_last() {
+                tree.link(above, name, &names::target(&target))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Files and links, by their paths without the first name.
+#[derive(Debug, Default)]
+pub struct Wanted {
+    pub files: BTreeSet<Vec<u8>>,
+    pub links: BTreeSet<Vec<u8>>,
 }
 
 /// What came of what was wanted.
@@ -68,24 +92,39 @@ pub struct Received {
     pub bytes: u64,
 }
 
-/// Of the files in the stream those that are wanted, by their paths without the first name. Tells which of them came.
-pub fn unpack_some(stream: impl Read, tree: &HostTree, bounds: Bounds, wanted: &BTreeSet<Vec<u8>>) -> Result<Received> {
+/// Of what is in the stream that which is wanted, and of links among that those that lead to nothing outside. Tells what came.
+pub fn unpack_some(stream: impl Read, tree: &HostTree, bounds: Bounds, wanted: &Wanted) -> Result<Received> {
     let (mut copied, mut paths) = (Copied::default(), BTreeSet::new());
+    let mut links = Waiting::default();
     let mut archive = Archive::new(stream);
     for entry in archive.entries().map_err(|cause| broken(&cause))? {
         let mut entry = entry.map_err(|cause| broken(&cause))?;
-        let names = names_below(&entry.path_bytes())?;
+        let whole = entry.path_bytes().into_owned();
+        let names = names_below(&whole)?;
         let path = names.iter().map(|name| name.as_encoded_bytes()).collect::<Vec<_>>().join(&b'/');
-        let is_file = matches!(entry.header().entry_type(), EntryType::Regular | EntryType::Continuous);
         let Some((name, above)) = names.split_last() else { continue };
-        if is_file && wanted.contains(&path) {
-            bounds.check(&copied, entry.size())?;
-            copied.bytes += entry.size();
-            copied.files += 1;
-            write(&mut entry, tree, above, name)?;
-            paths.insert(path);
+        match entry.header().entry_type() {
+            EntryType::Regular | EntryType::Continuous if wanted.files.contains(&path) => {
+                bounds.check(&copied, entry.size())?;
+                copied.bytes += entry.size();
+                copied.files += 1;
+                write(&mut entry, tree, above, name)?;
+                paths.insert(path);
+            }
+            EntryType::Symlink if wanted.links.contains(&path) => {
+                let target = entry.link_name_bytes().map(|target| target.into_owned()).unwrap_or_default();
+                if !target.is_empty() && Links::LENT.admit(names.len(), &target) {
+                    bounds.check(&copied, target.len() as u64)?;
+                    copied.bytes += target.len() as u64;
+                    copied.links += 1;
+                    links.add(whole, target)?;
+                    paths.insert(path);
+                }
+            }
+            _ => {}
         }
     }
+    links.make(tree)?;
     Ok(Received { paths, bytes: copied.bytes })
 }
 

@@ -80,6 +80,33 @@ fn nothing_is_written_through_a_link_of_an_earlier_copy() {
 }
 
 #[test]
+fn of_the_links_that_are_wanted_those_come_that_lead_to_nothing_outside() {
+    let directory = tempfile::tempdir().unwrap();
+    let to = directory.path().join("to");
+    let tree = HostTree::open(&to).unwrap();
+    let paths = |paths: &[&str]| paths.iter().map(|path| path.as_bytes().to_vec()).collect::<BTreeSet<_>>();
+    let pieces = [
+        Link("d/bin/tool", "../lib/tool"),
+        Link("d/out", ".."),
+        Link("d/bin/up", "../.."),
+        Link("d/root", "/etc"),
+        Link("d/around", "lib/../.."),
+        Link("d/unwanted", "lib"),
+        Link("d/file", "lib"),
+        File("d/lib/tool", "x"),
+        File("d/link", "x"),
+    ];
+    let links = paths(&["bin/tool", "out", "bin/up", "root", "around", "link"]);
+    let wanted = Wanted { files: paths(&["lib/tool", "file"]), links };
+    let received = unpack_some(stream(&pieces).as_slice(), &tree, Limits::default().into(), &wanted).unwrap();
+    assert_eq!(received.paths, paths(&["bin/tool", "lib/tool"]));
+    assert_eq!(fs::read_link(to.join("bin/tool")).unwrap(), Path::new("../lib/tool"));
+    for name in ["out", "bin/up", "root", "around", "unwanted", "file", "link"] {
+        assert!(to.join(name).symlink_metadata().is_err(), "{name}");
+    }
+}
+
+#[test]
 fn a_name_that_goes_up_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["d/../../planted", "../planted", "d/.."] {

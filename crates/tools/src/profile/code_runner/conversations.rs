@@ -33,7 +33,7 @@ pub trait Conversation: Send + Sync {
     /// In one step, in place of what has the name.
     async fn put(&mut self, name: &FileName, contents: Vec<u8>) -> Result<()>;
 
-    /// All of them go into a sandbox. Links and special files stay behind.
+    /// All of them go into a sandbox. Links that lead out of them and special files stay behind.
     async fn lend(&mut self, files: &dyn Files, to: &GuestPath) -> Result<()>;
 
     /// What is new or changed there since they were lent comes back, and what is gone goes. A copy that fails leaves what
