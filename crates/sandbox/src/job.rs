@@ -35,6 +35,9 @@ pub struct JobRequest {
     pub checkpoint: bool,
     /// What is kept of each stream, when not as much as usual. Of more than the service lets be asked for, that is kept.
     pub kept: Option<OutputCaps>,
+    /// In a sandbox that stays: written down from its beginning, so that later processes can read it, and kept for so long, while
+    /// there is room.
+    pub recorded: Option<Duration>,
 }
 
 impl JobRequest {
@@ -48,6 +51,7 @@ impl JobRequest {
             key: None,
             checkpoint: false,
             kept: None,
+            recorded: None,
         }
     }
 }

@@ -41,7 +41,7 @@ pub struct JobSettings {
     pub output: OutputCaps,
     /// Of each stream, for a job that asks for more than usual.
     pub most_output: OutputCaps,
-    /// How long an ended job, and the artifacts of its sandbox, can be read.
+    /// How long an ended job that asks for no other time, and the artifacts of its sandbox, can be read.
     pub kept_for: Duration,
     /// Ended jobs of one owner.
     pub kept_jobs: usize,
@@ -91,6 +91,8 @@ struct Shared {
     status: watch::Sender<JobStatus>,
     stop: watch::Sender<bool>,
     attendants: Attendants,
+    /// How long it can be read when it has ended.
+    kept_for: Duration,
     /// Set before the end is told: something of it may still run.
     unproven: AtomicBool,
     /// Of one in a persistent sandbox.
@@ -194,6 +196,7 @@ impl Shared {
             started_at: self.started_at,
             title: self.title.clone(),
             caps: self.streams.caps(),
+            kept_for: self.kept_for,
             end: None,
         };
         if let Err(error) = self.streams.outlive(journals, entry) {

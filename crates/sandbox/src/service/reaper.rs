@@ -57,7 +57,7 @@ impl Core {
                 }
             });
         }
-        let forget = [self.jobs.expire(now, &self.settings.jobs), self.kept.expire(now)];
+        let forget = [self.jobs.expire(now), self.kept.expire(now)];
         due.next.into_iter().chain(forget.into_iter().flatten()).min()
     }
 

@@ -166,6 +166,7 @@ async fn exec(call: &Call, arguments: Arguments<'_>) -> Result<Told, Failure> {
     for command in commands {
         let request = ExecRequest::shell(command, timeout).map_err(not_run())?;
         let request = JobRequest::new(JobPlace::Existing(sandbox.id.clone()), JobWork::Command(request));
+        let request = JobRequest { recorded: Some(logs::KEPT_FOR), ..request };
         let ended = work::run(call, request).await.map_err(not_run())?;
         let mut ran = words::transcript(command, &ended.stdout, &ended.stderr);
         match ended.status {

@@ -50,11 +50,11 @@ impl Core {
             }
         };
         let age = now.duration_since(ended_at).unwrap_or_default();
-        if age > self.settings.jobs.kept_for {
+        if age > entry.kept_for {
             journal.remove();
             return None;
         }
-        let Entry { id, owner, sandbox, engine: _, network, started_at, title, caps: _, end: _ } = entry;
+        let Entry { id, owner, sandbox, engine: _, network, started_at, title, caps: _, kept_for, end: _ } = entry;
         let shared = Arc::new(Shared {
             id,
             owner,
@@ -67,12 +67,13 @@ impl Core {
             status: watch::Sender::new(status),
             stop: watch::Sender::new(false),
             attendants: Attendants::default(),
+            kept_for,
             unproven: AtomicBool::new(false),
             outliving: None,
         });
         shared.streams.close();
         self.jobs.add_ended(&shared, self.clock.now().before(age), &self.settings.jobs);
-        self.wake_by(self.clock.now().after(self.settings.jobs.kept_for.saturating_sub(age)));
+        self.wake_by(self.clock.now().after(kept_for.saturating_sub(age)));
         Some(Job { shared })
     }
 }

@@ -141,13 +141,13 @@ impl Jobs {
     }
 
     /// Forget what ended too long ago; when to ask again.
-    pub(crate) fn expire(&self, now: Moment, settings: &JobSettings) -> Option<Moment> {
+    pub(crate) fn expire(&self, now: Moment) -> Option<Moment> {
         let mut map = self.lock();
         let mut next: Option<Moment> = None;
         for owned in map.owners.values_mut() {
             owned.jobs.retain(|_, entry| {
                 let Some(ended) = &entry.ended else { return true };
-                let until = ended.at.after(settings.kept_for);
+                let until = ended.at.after(entry.shared.kept_for);
                 if until > now {
                     next = Some(next.map_or(until, |next| next.min(until)));
                 } else {

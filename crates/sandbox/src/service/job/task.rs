@@ -55,6 +55,7 @@ impl Core {
             }
             JobPlace::Fresh(spec) => (SandboxId::random()?, true, spec.network.clone(), Persistence::Ephemeral),
         };
+        let recorded = request.recorded.filter(|_| persistence == Persistence::Persistent);
         let shared = Arc::new(Shared {
             id: JobId::random()?,
             owner: owner.clone(),
@@ -67,12 +68,16 @@ impl Core {
             status: watch::Sender::new(JobStatus::Running),
             stop: watch::Sender::new(false),
             attendants: Attendants::default(),
+            kept_for: recorded.unwrap_or(self.settings.jobs.kept_for),
             unproven: AtomicBool::new(false),
             outliving: (persistence == Persistence::Persistent)
                 .then(|| Outliving { journals: self.journals.clone(), engine: self.engine_of_records() }),
         });
         if let Some(known) = self.jobs.register(&shared, key, self.quotas.of(owner).jobs)? {
             return Ok(known);
+        }
+        if recorded.is_some() {
+            shared.outlive();
         }
         let promise = Promise { core: Arc::clone(self), job: Arc::clone(&shared) };
         let seeing_through = async move {
@@ -154,7 +159,8 @@ impl Core {
     }
 
     async fn see_through(self: &Arc<Self>, job: &Shared, request: JobRequest) -> Result<JobResult> {
-        let JobRequest { place, work, work_directory, files, stdin, key: _, checkpoint, kept: _ } = request;
+        let JobRequest { place, work, work_directory, files, stdin, key: _, checkpoint, kept: _, recorded: _ } =
+            request;
         let assignment = Assignment { work, work_directory, files, stdin, checkpoint };
         match place {
             JobPlace::Existing(_) => match self.work_in_time(job, assignment).await? {
@@ -312,7 +318,7 @@ impl Promise {
         // Whoever waits may start the next one at once, and must find room for it.
         self.core.jobs.ended(&self.job, self.job.streams.kept_bytes() + names, now, settings);
         self.job.status.send_replace(status);
-        self.core.wake_by(now.after(settings.kept_for));
+        self.core.wake_by(now.after(self.job.kept_for));
     }
 }
 

@@ -2,8 +2,8 @@
 
 use sandbox::{ByteRange, ErrorKind, JobRequest, OutputCaps, Owner, Quota};
 
-use super::{fresh, run, start, status, stdout};
-use crate::support::{World, kind, owner, seconds};
+use super::{fresh, inside, run, start, status, stdout};
+use crate::support::{World, create, kind, owner, persistent, seconds};
 
 const ALL: ByteRange = ByteRange { offset: 0, length: None };
 
@@ -161,4 +161,29 @@ async fn kept_artifacts_are_their_owners_and_go_with_the_service() {
     assert_eq!(kind(missing), ErrorKind::NotFound);
     service.shutdown().await.unwrap();
     assert!(service.kept_artifacts(&owner(), job.sandbox()).is_empty());
+}
+
+/// Nobody was told its id, so nobody would have asked for it in time.
+#[tokio::test(start_paused = true)]
+async fn a_recorded_job_is_kept_for_its_own_time_and_known_to_the_next_process() {
+    let world = World::new();
+    let service = world.process().await;
+    let sandbox = create(&service, persistent("kept")).await;
+    let recorded = JobRequest { recorded: Some(seconds(3600)), ..inside(&sandbox.id, "echo recorded") };
+    let recorded = start(&service, recorded);
+    let usual = start(&service, inside(&sandbox.id, "echo usual"));
+    let passing = start(&service, JobRequest { recorded: Some(seconds(3600)), ..fresh("echo passing") });
+    for job in [&recorded, &usual, &passing] {
+        status(job).await;
+    }
+    tokio::time::sleep(seconds(11 * 60)).await;
+    for job in [&usual, &passing] {
+        assert_eq!(kind(service.job(&owner(), job.id())), ErrorKind::NotFound);
+    }
+    service.shutdown().await.unwrap();
+    let next = world.process().await;
+    assert_eq!(stdout(&next.job(&owner(), recorded.id()).unwrap()), "recorded\n");
+    tokio::time::sleep(seconds(3601)).await;
+    assert_eq!(kind(next.job(&owner(), recorded.id())), ErrorKind::NotFound);
+    assert_eq!(std::fs::read_dir(world.state.path().join("jobs")).unwrap().count(), 0);
 }

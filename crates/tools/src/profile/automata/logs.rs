@@ -4,7 +4,7 @@
 //! with their jobs, for a while.
 
 use std::collections::VecDeque;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use sandbox::service::Job;
 use sandbox::{Deed, ExecStatus, HistoryEntry, Result, SandboxId};
@@ -26,6 +26,9 @@ pub const TEMPLATES: &[Template] = &[Template {
     mime_type: Some("text/plain"),
     priority: Some(0.5),
 }];
+
+/// What commands wrote is kept for so long, though their server ends before, where there is room for it.
+pub const KEPT_FOR: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What is older is left out.
 const MOST_BYTES: usize = 1 << 20;

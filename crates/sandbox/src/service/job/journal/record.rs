@@ -28,6 +28,8 @@ pub(in crate::service::job) struct Entry {
     pub started_at: SystemTime,
     pub title: String,
     pub caps: OutputCaps,
+    /// How long it can be read when it has ended.
+    pub kept_for: Duration,
     /// When it ended and how; never `Running`.
     pub end: Option<(SystemTime, JobStatus)>,
 }
@@ -46,6 +48,7 @@ struct Written {
     title: String,
     head: usize,
     tail: usize,
+    kept_for_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     end: Option<WrittenEnd>,
 }
@@ -93,6 +96,7 @@ impl Entry {
             title: self.title.clone(),
             head: self.caps.head,
             tail: self.caps.tail,
+            kept_for_ms: u64::try_from(self.kept_for.as_millis()).unwrap_or(u64::MAX),
             end: self
                 .end
                 .as_ref()
@@ -118,6 +122,7 @@ impl Entry {
             started_at: moment(written.started_at_ms)?,
             title: written.title,
             caps: OutputCaps { head: written.head, tail: written.tail },
+            kept_for: Duration::from_millis(written.kept_for_ms),
             end: match written.end {
                 Some(end) => Some((moment(end.at_ms)?, end.how.into_status()?)),
                 None => None,
@@ -245,6 +250,7 @@ mod tests {
                 started_at: moment(1_800_000_000_123).unwrap(),
                 title: "sleep 1 …".to_owned(),
                 caps: OutputCaps { head: 1, tail: 2 },
+                kept_for: Duration::from_secs(600),
                 end: end.map(|status| (moment(1_800_000_000_456).unwrap(), status)),
             };
             assert_eq!(Entry::decode(&entry.encode().unwrap()).unwrap(), entry);
