@@ -18,7 +18,7 @@ use super::quota::Elsewhere;
 use super::registry::{FIRST_ENGINE_DEADLINE, name_taken};
 use crate::SPANS;
 use crate::engine::Made;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::{EventKind, StopReason};
 use crate::id::{Owner, SandboxId};
 use crate::network::Network;
@@ -92,7 +92,12 @@ impl Core {
     ) -> Result<SandboxInfo> {
         let started = Instant::now();
         let owner = &spec.owner;
-        let admitted = self.admit(id, spec).await;
+        let admitted = loop {
+            match self.admit(id, spec).await {
+                Err(error) if error.kind() == ErrorKind::LimitExceeded && self.makes_room(owner).await => {}
+                admitted => break admitted,
+            }
+        };
         let (reservation, record) =
             admitted.inspect_err(|error| self.emit(owner, id, EventKind::CreateRefused { kind: error.kind() }))?;
 

@@ -1,12 +1,13 @@
 //! Jobs as the service hands them out: handles on runs that go on by themselves.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
 
+use super::stop::Leaving;
 use crate::error::{ErrorKind, Result};
 use crate::id::{JobId, Owner, SandboxId};
 use crate::job::{JobFailure, JobOutput, JobResult, JobStatus};
@@ -95,6 +96,8 @@ struct Shared {
     kept_for: Duration,
     /// Set before the end is told: something of it may still run.
     unproven: AtomicBool,
+    /// Set before the end is told: its sandbox, of whose end nobody has seen the last yet.
+    leaving: OnceLock<Leaving>,
     /// Of one in a persistent sandbox.
     outliving: Option<Outliving>,
 }
@@ -161,7 +164,8 @@ impl Job {
         self.shared.ask_to_stop();
     }
 
-    /// Kill everything that the run started, and wait until it has ended. Success when it already had.
+    /// Kill everything that the run started, and wait until it has ended, and its sandbox where it had one made for it. Success when
+    /// they already had.
     ///
     /// Its outcome is then `Cancelled`, unless it came to another end first. Fails only when the engine does not show that
     /// nothing is left; stopping the sandbox is then what helps.
@@ -169,7 +173,10 @@ impl Job {
         self.shared.ask_to_stop();
         match self.shared.ended().await {
             Err(failure) if self.shared.unproven.load(Ordering::Acquire) => Err(failure.to_error()),
-            Ok(_) | Err(_) => Ok(()),
+            Ok(_) | Err(_) => match self.shared.leaving.get() {
+                Some(leaving) => leaving.gone().await,
+                None => Ok(()),
+            },
         }
     }
 }

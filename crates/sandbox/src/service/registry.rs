@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::SandboxInfo;
 use super::clock::{Clock, Moment};
 use super::expiry::Expiry;
@@ -127,7 +129,7 @@ impl Registry {
 
     pub fn find(&self, owner: &Owner, id: &SandboxId) -> Option<Found> {
         let map = self.lock();
-        let entry = map.entries.get(id).filter(|entry| entry.spec.owner == *owner)?;
+        let entry = map.entries.get(id).filter(|entry| entry.spec.owner == *owner && !entry.is_over())?;
         Some(Found { persistence: entry.spec.persistence, state: entry.state() })
     }
 
@@ -259,6 +261,17 @@ impl Registry {
         self.lock().entries.get(id)?.stop_reason()
     }
 
+    pub fn states(&self, id: &SandboxId) -> Option<watch::Receiver<State>> {
+        self.lock().entries.get(id).map(Entry::states)
+    }
+
+    /// One of an owner whose run is over and that is not cleared away yet.
+    pub fn leaving(&self, owner: &Owner) -> Option<watch::Receiver<State>> {
+        let map = self.lock();
+        let leaving = map.entries.values().find(|entry| entry.spec.owner == *owner && entry.is_over());
+        leaving.map(Entry::states)
+    }
+
     pub fn destroyed(&self, id: &SandboxId) {
         let _ = self.lock().happen(id, Happening::Destroyed);
     }
@@ -329,12 +342,13 @@ impl Registry {
 
     pub fn list(&self, owner: &Owner, clock: &Clock) -> Vec<SandboxInfo> {
         let map = self.lock();
-        let owned = map.entries.iter().filter(|(_, entry)| entry.spec.owner == *owner);
+        let owned = map.entries.iter().filter(|(_, entry)| entry.spec.owner == *owner && !entry.is_over());
         owned.map(|(id, entry)| entry.info(id, clock)).collect()
     }
 
     pub fn list_all(&self, clock: &Clock) -> Vec<SandboxInfo> {
-        self.lock().entries.iter().map(|(id, entry)| entry.info(id, clock)).collect()
+        let map = self.lock();
+        map.entries.iter().filter(|(_, entry)| !entry.is_over()).map(|(id, entry)| entry.info(id, clock)).collect()
     }
 
     /// Sandboxes, and commands that run in them.
@@ -375,7 +389,8 @@ impl Registry {
 
 impl Map {
     fn owned(&mut self, owner: &Owner, id: &SandboxId) -> Result<&mut Entry> {
-        self.entries.get_mut(id).filter(|entry| entry.spec.owner == *owner).ok_or_else(|| Refusal::Gone.into())
+        let is_there = |entry: &&mut Entry| entry.spec.owner == *owner && !entry.is_over();
+        self.entries.get_mut(id).filter(is_there).ok_or_else(|| Refusal::Gone.into())
     }
 
     fn named(&self, owner: &Owner, name: &SandboxName) -> Option<&SandboxId> {

@@ -3,17 +3,41 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::core::Core;
 use super::ledger::{Reading, RecordLock, RecordState};
 use super::lifecycle::State;
 use super::registry::StopTicket;
 use crate::error::{Error, Result};
 use crate::event::{EventKind, StopReason};
-use crate::id::SandboxId;
+use crate::id::{Owner, SandboxId};
 use crate::spec::Persistence;
 
 /// How long one caller waits for the stop of another.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long somebody who wants a sandbox waits for the room of one that is on its way out.
+const ROOM_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A sandbox whose end has begun.
+pub(super) struct Leaving {
+    states: watch::Receiver<State>,
+}
+
+impl Leaving {
+    async fn is_gone_within(&self, patience: Duration) -> bool {
+        let mut states = self.states.clone();
+        let gone = states.wait_for(|state| *state == State::Gone);
+        matches!(tokio::time::timeout(patience, gone).await, Ok(Ok(_)))
+    }
+
+    /// Returns when nothing of it is left.
+    pub async fn gone(&self) -> Result<()> {
+        let is_gone = self.is_gone_within(PATIENCE).await;
+        is_gone.then_some(()).ok_or_else(|| Error::unavailable("the sandbox is still being stopped"))
+    }
+}
 
 impl Core {
     /// Returns when nothing of it is left.
@@ -26,11 +50,26 @@ impl Core {
                     Err(Error::internal("stopping the sandbox ended without an answer").with_cause(cause))
                 })
             }
-            StopTicket::Theirs(mut states) => {
-                let gone = tokio::time::timeout(PATIENCE, states.wait_for(|state| *state == State::Gone)).await;
-                gone.map(|_| ()).map_err(|_| Error::unavailable("the sandbox is still being stopped"))
-            }
+            StopTicket::Theirs(states) => Leaving { states }.gone().await,
         }
+    }
+
+    /// Begin the end of a sandbox that is nobody's from here on. It is tried again until it is gone, and a shutdown waits for it. `None`
+    /// when there is nothing to begin.
+    pub(super) fn begin_end(self: &Arc<Self>, id: &SandboxId, reason: StopReason) -> Option<Leaving> {
+        let states = self.registry.states(id)?;
+        if let Ok(StopTicket::Yours) = self.registry.begin_stop(id, reason) {
+            let (core, id) = (Arc::clone(self), id.clone());
+            self.runtime.spawn(async move { core.destroy(&id, reason).await });
+        }
+        Some(Leaving { states })
+    }
+
+    /// Wait until a sandbox is gone that ends because its run is over, if this owner has one: it is nobody's, and the room that it
+    /// takes is about to be free. `false` when there is none, or it takes its time.
+    pub(super) async fn makes_room(&self, owner: &Owner) -> bool {
+        let Some(states) = self.registry.leaving(owner) else { return false };
+        Leaving { states }.is_gone_within(ROOM_PATIENCE).await
     }
 
     /// For whoever holds the stop ticket.

@@ -1,7 +1,7 @@
 //! Jobs that a process has left which is gone: found again at the start, at every sweep, and when one is asked for.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use tokio::sync::watch;
@@ -69,6 +69,7 @@ impl Core {
             attendants: Attendants::default(),
             kept_for,
             unproven: AtomicBool::new(false),
+            leaving: OnceLock::new(),
             outliving: None,
         });
         shared.streams.close();

@@ -7,8 +7,8 @@
 //!
 //! A stop is seen at every step, and leads to the end of the line by the shortest way.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{Notify, watch};
@@ -70,6 +70,7 @@ impl Core {
             attendants: Attendants::default(),
             kept_for: recorded.unwrap_or(self.settings.jobs.kept_for),
             unproven: AtomicBool::new(false),
+            leaving: OnceLock::new(),
             outliving: (persistence == Persistence::Persistent)
                 .then(|| Outliving { journals: self.journals.clone(), engine: self.engine_of_records() }),
         });
@@ -175,20 +176,30 @@ impl Core {
                 if !self.make_for(job, &spec).await? {
                     return Ok(nothing_ran());
                 }
-                let worked = self.work_in_time(job, assignment).await;
-                let destroyed = self.end(&job.sandbox, StopReason::Finished).await;
-                match (worked?, destroyed) {
-                    (Worked::Ended(result), _) => Ok(result),
-                    (Worked::Unproven(_), Ok(())) => {
-                        let stopped = job.is_asked_to_stop();
-                        let status = if stopped { ExecStatus::Cancelled } else { ExecStatus::TimedOut };
-                        let mut result = nothing_ran();
-                        result.outcome.status = status;
+                match self.work_in_time(job, assignment).await {
+                    // Nobody is kept waiting for the kernel, or a daemon, to clear away what nobody can reach any more.
+                    Ok(Worked::Ended(result)) if has_ended_by_itself(result.outcome.status) => {
+                        if let Some(leaving) = self.begin_end(&job.sandbox, StopReason::Finished) {
+                            let _ = job.leaving.set(leaving);
+                        }
                         Ok(result)
                     }
-                    (Worked::Unproven(error), Err(_)) => {
-                        job.unproven.store(true, Ordering::Release);
-                        Err(error)
+                    worked => {
+                        let destroyed = self.end(&job.sandbox, StopReason::Finished).await;
+                        match (worked?, destroyed) {
+                            (Worked::Ended(result), _) => Ok(result),
+                            (Worked::Unproven(_), Ok(())) => {
+                                let stopped = job.is_asked_to_stop();
+                                let status = if stopped { ExecStatus::Cancelled } else { ExecStatus::TimedOut };
+                                let mut result = nothing_ran();
+                                result.outcome.status = status;
+                                Ok(result)
+                            }
+                            (Worked::Unproven(error), Err(_)) => {
+                                job.unproven.store(true, Ordering::Release);
+                                Err(error)
+                            }
+                        }
                     }
                 }
             }
@@ -257,6 +268,14 @@ impl Core {
             () = stopping => overdue("was stopped"),
             () = overtime => overdue("has ended in time"),
         }
+    }
+}
+
+/// Whoever had a run stopped, or was told that it had to be, may rely on it that nothing of it runs any more.
+fn has_ended_by_itself(status: ExecStatus) -> bool {
+    match status {
+        ExecStatus::Exited(_) | ExecStatus::Signalled(_) => true,
+        ExecStatus::TimedOut | ExecStatus::OutOfMemory | ExecStatus::Killed | ExecStatus::Cancelled => false,
     }
 }
 

@@ -153,6 +153,17 @@ impl Entry {
         }
     }
 
+    /// Its run is over, and so is it, for everybody but those who clear it away and those who count. One that could not be cleared
+    /// away is seen again.
+    pub fn is_over(&self) -> bool {
+        let ends = |stop: &Stop| stop.taken && stop.reason == StopReason::Finished;
+        self.state == State::Stopping && self.stop.as_ref().is_some_and(ends)
+    }
+
+    pub fn states(&self) -> watch::Receiver<State> {
+        self.states.subscribe()
+    }
+
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.stop.as_ref().map(|stop| stop.reason)
     }

@@ -1,9 +1,10 @@
 //! What is kept of jobs is bounded in number, bytes and time.
 
+use sandbox::engine::fake::Operation;
 use sandbox::{ByteRange, ErrorKind, JobRequest, OutputCaps, Owner, Quota};
 
 use super::{fresh, inside, run, start, status, stdout};
-use crate::support::{World, create, kind, owner, persistent, seconds};
+use crate::support::{World, create, kind, owner, persistent, seconds, spec};
 
 const ALL: ByteRange = ByteRange { offset: 0, length: None };
 
@@ -105,6 +106,23 @@ async fn a_tight_quota_of_sandboxes_is_enough_for_one_after_another() {
     crate::support::settle().await;
     assert_eq!(kind(run(&service, fresh("true")).await), ErrorKind::LimitExceeded);
     first.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_no_room_waits_for_a_sandbox_whose_run_is_over() {
+    let world = World::new();
+    let service = world.process_set(|settings| settings.quota = Quota { sandboxes: 1, ..Quota::default() }).await;
+    world.host.delay(Operation::Destroy, seconds(1));
+    for _ in 0..3 {
+        run(&service, fresh("true")).await.unwrap();
+    }
+    let info = service.create(&owner(), spec()).await.expect("room for one that stays");
+    assert_eq!(kind(run(&service, fresh("true")).await), ErrorKind::LimitExceeded, "that one is not about to go");
+    service.stop(&owner(), &info.id).await.unwrap();
+
+    world.host.delay(Operation::Destroy, seconds(60));
+    run(&service, fresh("true")).await.unwrap();
+    assert_eq!(kind(run(&service, fresh("true")).await), ErrorKind::LimitExceeded, "not for ever");
 }
 
 #[tokio::test]

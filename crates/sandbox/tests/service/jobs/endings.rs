@@ -5,7 +5,7 @@ use std::time::Duration;
 use sandbox::engine::fake::Operation;
 use sandbox::{
     ErrorKind, EventKind, ExecRequest, ExecStatus, JobPlace, JobRequest, JobStatus, JobWork, OutputTarget, Persistence,
-    RunCode, SandboxSpec, StopReason,
+    RunCode, SandboxSpec, State, StopReason,
 };
 use tokio::time::Instant;
 
@@ -27,8 +27,53 @@ async fn a_fresh_job_runs_and_takes_its_sandbox_with_it() {
     assert_eq!(job.output().stderr.to_text(), "bad\n");
     assert!(!result.missing_layers.is_empty(), "the fake has no walls, and says so");
     assert_eq!(job.status(), JobStatus::Ended(result));
-    assert!(world.host.existing().is_empty());
     assert_eq!(kind(service.find(&owner(), job.sandbox().as_str()).await), ErrorKind::NotFound);
+    job.stop().await.unwrap();
+    assert!(world.host.existing().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_for_a_sandbox_whose_run_is_over_but_who_stops_it() {
+    let world = World::new();
+    let service = world.process().await;
+    world.host.delay(Operation::Destroy, seconds(20));
+    let begun = Instant::now();
+    let job = start_ended(&service, fresh("echo done")).await;
+    assert!(begun.elapsed() < seconds(1), "{:?}", begun.elapsed());
+    assert_eq!(stdout(&job), "done\n");
+    let id = job.sandbox();
+    assert_eq!(world.host.existing(), std::slice::from_ref(id), "the engine is at it");
+    assert!(service.list(&owner()).await.unwrap().is_empty());
+    assert_eq!(kind(service.find(&owner(), id.as_str()).await), ErrorKind::NotFound);
+    assert_eq!(kind(service.usage(&owner(), id).await), ErrorKind::NotFound);
+    job.stop().await.unwrap();
+    assert!(begun.elapsed() >= seconds(20));
+    assert!(world.host.existing().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_sandboxes_whose_run_is_over() {
+    let world = World::new();
+    let service = world.process().await;
+    world.host.delay(Operation::Destroy, seconds(5));
+    start_ended(&service, fresh("true")).await;
+    assert_eq!(world.host.existing().len(), 1);
+    service.shutdown().await.unwrap();
+    assert!(world.host.existing().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_cannot_be_cleared_away_is_seen_until_it_is() {
+    let world = World::new();
+    let service = world.process().await;
+    world.host.fail(Operation::Destroy, 1, ErrorKind::Unavailable);
+    let job = start_ended(&service, fresh("true")).await;
+    settle().await;
+    let seen = service.list(&owner()).await.unwrap();
+    assert_eq!(seen.iter().map(|info| (&info.id, info.state)).collect::<Vec<_>>(), [(job.sandbox(), State::Stopping)]);
+    tokio::time::sleep(seconds(5)).await;
+    assert!(service.list(&owner()).await.unwrap().is_empty());
+    assert!(world.host.existing().is_empty());
 }
 
 #[tokio::test]
@@ -421,6 +466,7 @@ async fn two_hundred_at_once() {
         let result = job.wait().await.unwrap();
         assert_eq!((result.outcome.status, result.artifacts.len()), (ExecStatus::Exited(0), 1));
         assert_eq!(stdout(job), format!("{number}\n"));
+        job.stop().await.unwrap();
     }
     assert!(world.host.existing().is_empty());
     assert!(service.list(&owner()).await.unwrap().is_empty());
