@@ -195,6 +195,9 @@ pub enum FromExec {
         errno: i32,
     },
     Ended(ExecEnd),
+    /// It is about to end and alone: all of its output is written, and there is no need to wait until nobody could write. Said of
+    /// what was begun ahead alone, in the place of its end.
+    Leaving(ExecEnd),
 }
 
 impl FromExec {

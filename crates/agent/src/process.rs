@@ -42,7 +42,9 @@ pub async fn start(connection: &Connection, request: &ExecRequest) -> Result<Pro
         Ok(Ok(Some(FromExec::NotStarted { stage, errno }))) => {
             return Err(not_started(stage, errno, directory, request));
         }
-        Ok(Ok(Some(FromExec::Ended(_)))) => return Err(Error::internal("the command ended before it started")),
+        Ok(Ok(Some(FromExec::Ended(_) | FromExec::Leaving(_)))) => {
+            return Err(Error::internal("the command ended before it started"));
+        }
         // Whoever saw to it is gone before it could say so, killed by a command of the same user: whoever waits is told. Where
         // the whole connection is gone, nobody can be.
         Ok(Ok(None) | Err(_)) => connection.lost().map_or(Ok(()), Err)?,
@@ -138,7 +140,7 @@ impl ProcessControl for Control {
             return Ok(outcome.clone());
         }
         let end = match self.channel.receive::<FromExec>().await {
-            Ok(Some(FromExec::Ended(end))) => self.conclude(end).await,
+            Ok(Some(FromExec::Ended(end) | FromExec::Leaving(end))) => self.conclude(end).await,
             Ok(Some(FromExec::Started | FromExec::NotStarted { .. }) | None) | Err(_) => {
                 // One that goes on without us has no end that we could tell.
                 if let Some(lost) = self.connection.lost().filter(|error| error.kind() == ErrorKind::Unavailable)

@@ -81,7 +81,7 @@ impl Waiting {
             // One that has ended takes no messages, and has said so.
             let _ = channel.send(&ToExec::Kill, &[]).await;
             while let Ok(Some((message, _))) = channel.receive::<FromExec>().await {
-                if let FromExec::Ended(end) = message {
+                if let FromExec::Ended(end) | FromExec::Leaving(end) = message {
                     // What has ended by itself, before it had a script, has left nothing behind.
                     return end.tree_empty || end.cause == EndCause::Itself;
                 }
@@ -120,7 +120,7 @@ pub async fn go(live: &Arc<Live>, request: &ExecRequest) -> Result<Option<Proces
             Err(not_started(stage, errno, live.work_directory(request), request))
         }
         // It had ended before it could have its script, and so without running it.
-        Some(FromExec::Ended(_)) | None => Ok(None),
+        Some(FromExec::Ended(_) | FromExec::Leaving(_)) | None => Ok(None),
     }
 }
 

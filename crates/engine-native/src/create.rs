@@ -28,8 +28,8 @@ use crate::skeleton::RootLayout;
 use crate::wire::{FromInit, ToInit};
 use crate::{places, record, role};
 
-/// Whoever just got a sandbox is about to start something in it, and goes first.
-const FILL_AFTER: Duration = Duration::from_millis(4);
+/// Whoever just got a sandbox is about to start something in it, and goes first: most of what is short has ended by then.
+const FILL_AFTER: Duration = Duration::from_millis(12);
 
 /// Files of another sandbox that a new one begins with.
 pub(crate) struct Legacy<'a> {

@@ -54,6 +54,7 @@ mod role;
 mod running;
 mod saved;
 pub mod seccomp;
+mod silence;
 mod skeleton;
 mod syscall;
 mod terminal;

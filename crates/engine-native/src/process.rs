@@ -21,6 +21,7 @@ use crate::ahead;
 use crate::channel::{Channel, Stream};
 use crate::live::{Live, not_found};
 use crate::role;
+use crate::silence::Silence;
 use crate::terminal::Lifeline;
 use crate::wire::{EndCause, Exec, ExecEnd, FromExec, ToExec, ToInit, Work};
 
@@ -86,15 +87,18 @@ impl Begun {
         let Self { channel, pipes, terminal } = self;
         let nothing = || Box::new(tokio::io::empty());
         let (controller, lifeline) = terminal.unzip();
+        let silence = Arc::new(Silence::default());
         let (stdin, stdout, stderr): (Option<Stream>, Output, Output) = match (pipes, &controller, lifeline) {
-            (Some([stdin, stdout, stderr]), _, _) => (Some(stdin), Box::new(stdout), Box::new(stderr)),
+            (Some([stdin, stdout, stderr]), _, _) => {
+                (Some(stdin), Box::new(silence.bound(stdout)), Box::new(silence.bound(stderr)))
+            }
             (None, Some(controller), Some(lifeline)) => {
                 let again = || controller.try_clone().and_then(Stream::new).map_err(no_streams);
                 (Some(again()?), Box::new(lifeline.bound(again()?)), nothing())
             }
             (None, _, _) => (None, nothing(), nothing()),
         };
-        let control = Box::new(Control::new(live, channel, controller, watch));
+        let control = Box::new(Control::new(live, channel, controller, watch, silence));
         Ok(Process { stdin: stdin.map(|stdin| Box::new(stdin) as _), stdout, stderr, control })
     }
 }
@@ -155,7 +159,9 @@ async fn hear_start(live: &Live, channel: &Channel, request: &ExecRequest) -> Re
         Ok(Some((FromExec::NotStarted { stage, errno }, _))) => {
             Err(not_started(stage, errno, live.work_directory(request), request))
         }
-        Ok(Some((FromExec::Ended(_), _))) => Err(Error::internal("the command ended before it started")),
+        Ok(Some((FromExec::Ended(_) | FromExec::Leaving(_), _))) => {
+            Err(Error::internal("the command ended before it started"))
+        }
         // No terminal can come any more.
         Ok(None) | Err(_) if request.terminal.is_some() => Err(not_found(live.id())),
         // Whoever saw to it is gone before it could say so: a command of root in a builder may have killed it, and with it the
@@ -184,12 +190,13 @@ struct Control {
     channel: Channel,
     terminal: Option<OwnedFd>,
     watch: Watch,
+    silence: Arc<Silence>,
     outcome: Mutex<Option<ExecOutcome>>,
 }
 
 impl Control {
-    fn new(live: Arc<Live>, channel: Channel, terminal: Option<OwnedFd>, watch: Watch) -> Self {
-        Self { live, channel, terminal, watch, outcome: Mutex::new(None) }
+    fn new(live: Arc<Live>, channel: Channel, terminal: Option<OwnedFd>, watch: Watch, silence: Arc<Silence>) -> Self {
+        Self { live, channel, terminal, watch, silence, outcome: Mutex::new(None) }
     }
 
     fn network(&self) -> NetworkActivity {
@@ -251,6 +258,10 @@ impl ProcessControl for Control {
         }
         let end = match self.channel.receive::<FromExec>().await {
             Ok(Some((FromExec::Ended(end), _))) => self.conclude(end).await,
+            Ok(Some((FromExec::Leaving(end), _))) => {
+                self.silence.begin();
+                self.conclude(end).await
+            }
             Ok(Some((FromExec::Started | FromExec::NotStarted { .. }, _))) | Ok(None) | Err(_) => {
                 let status = if self.memory_ran_out() { ExecStatus::OutOfMemory } else { ExecStatus::Killed };
                 ExecOutcome {

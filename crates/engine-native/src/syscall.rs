@@ -171,6 +171,17 @@ pub fn map_owners(mount: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Resul
 ///
 /// Needs no-new-privileges, and cannot be undone.
 pub fn install_seccomp(program: &[u8]) -> io::Result<()> {
+    add_seccomp(program, 0).map(drop)
+}
+
+/// The same for one that asks: whoever has what comes back hears the calls that it asks about, and lets them go on.
+pub fn install_seccomp_listener(program: &[u8]) -> io::Result<OwnedFd> {
+    let listener = add_seccomp(program, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)?;
+    // SAFETY: with this flag the call returns a new descriptor, which is nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(listener as RawFd) })
+}
+
+fn add_seccomp(program: &[u8], flags: libc::c_ulong) -> io::Result<i64> {
     if program.is_empty() || !program.len().is_multiple_of(size_of::<libc::sock_filter>()) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -186,8 +197,40 @@ pub fn install_seccomp(program: &[u8]) -> io::Result<()> {
     let length = u16::try_from(filter.len()).map_err(|_| io::Error::from_raw_os_error(libc::E2BIG))?;
     let program = libc::sock_fprog { len: length, filter: filter.as_ptr().cast_mut() };
     // SAFETY: `program` points at `length` instructions that outlive the call; the kernel copies and checks them.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, ptr::from_ref(&program)) })
-        .map(drop)
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, ptr::from_ref(&program)) })
+}
+
+/// A call that waits until whoever listens lets it go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Notice {
+    id: u64,
+    /// The thread that calls, as this process numbers it.
+    pub thread: i32,
+    pub first_argument: u64,
+}
+
+/// To be called when there is something to hear. Fails when whoever called is gone meanwhile.
+pub fn hear_notice(listener: BorrowedFd<'_>) -> io::Result<Notice> {
+    // SAFETY: all-zero is what the kernel asks for, which fills the structure; that outlives the call and is plain numbers.
+    let notice = unsafe {
+        let mut notice: libc::seccomp_notif = std::mem::zeroed();
+        check(
+            libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV as _, ptr::from_mut(&mut notice)).into(),
+        )?;
+        notice
+    };
+    Ok(Notice { id: notice.id, thread: notice.pid as i32, first_argument: notice.data.args[0] })
+}
+
+/// Have a call done as if nobody had asked.
+pub fn let_go_on(listener: BorrowedFd<'_>, notice: Notice) -> io::Result<()> {
+    let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
+    let mut answer = libc::seccomp_notif_resp { id: notice.id, val: 0, error: 0, flags };
+    // SAFETY: the kernel reads the structure, which outlives the call.
+    check(unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND as _, ptr::from_mut(&mut answer)).into()
+    })
+    .map(drop)
 }
 
 /// Whether this kernel filters system calls, and may answer for them with an error.
@@ -369,14 +412,22 @@ pub fn kill_everybody_else() {
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
 
-/// What all collected children used.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ChildrenUsage {
+pub struct Usage {
     pub cpu: Duration,
     pub peak_memory: u64,
 }
 
-pub fn children_usage() -> ChildrenUsage {
+impl Usage {
+    /// Of both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { cpu: self.cpu + other.cpu, peak_memory: self.peak_memory.max(other.peak_memory) }
+    }
+}
+
+/// What all collected children used.
+pub fn children_usage() -> Usage {
     // SAFETY: the kernel fills the structure, which is plain numbers.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
@@ -384,10 +435,7 @@ pub fn children_usage() -> ChildrenUsage {
         usage
     };
     let duration = |time: libc::timeval| Duration::new(time.tv_sec as u64, time.tv_usec as u32 * 1000);
-    ChildrenUsage {
-        cpu: duration(usage.ru_utime) + duration(usage.ru_stime),
-        peak_memory: usage.ru_maxrss as u64 * 1024,
-    }
+    Usage { cpu: duration(usage.ru_utime) + duration(usage.ru_stime), peak_memory: usage.ru_maxrss as u64 * 1024 }
 }
 
 /// What one process that runs has used of processors so far, with all of its threads.

@@ -18,16 +18,26 @@ const LEAST_PIPE_BYTES: usize = 32 * 1024;
 #[derive(Debug)]
 pub struct Ahead {
     path: Vec<u8>,
+    /// What will lie there: made while nobody waits, and empty.
+    beside: Vec<u8>,
     account: Option<(u32, u32)>,
     pipe: OwnedFd,
+    file: OwnedFd,
 }
 
 impl Ahead {
     pub fn new(path: &[u8], account: Option<(u32, u32)>) -> rustix::io::Result<Self> {
-        as_program(account, || rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0))?;
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let pipe = identity::as_user(account, || rustix::fs::open(path, flags, Mode::empty()))?;
-        let ahead = Self { path: path.to_vec(), account, pipe };
+        let beside = [path, b"~"].concat();
+        as_program(account, || {
+            exec::write_script(&beside, b"")?;
+            rustix::fs::mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+        })?;
+        let open = |path: &[u8], access| {
+            let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            identity::as_user(account, || rustix::fs::open(path, flags, Mode::empty()))
+        };
+        let (pipe, file) = (open(path, OFlags::RDWR)?, open(&beside, OFlags::WRONLY)?);
+        let ahead = Self { path: path.to_vec(), beside, account, pipe, file };
         // A user who has many pipes gets small ones.
         if rustix::pipe::fcntl_getpipe_size(&ahead.pipe)? < LEAST_PIPE_BYTES {
             ahead.remove();
@@ -39,22 +49,18 @@ impl Ahead {
     /// Put the script in the place of the pipe, and then into it: whoever has opened the pipe reads the same there, and its
     /// end when we are dropped.
     pub fn hand_over(&self, script: &[u8]) -> rustix::io::Result<()> {
-        let beside = [self.path.as_slice(), b"~"].concat();
-        as_program(self.account, || {
-            exec::write_script(&beside, script)?;
-            rustix::fs::rename(&beside, &self.path)
-        })?;
-        let mut rest = script;
-        while !rest.is_empty() {
-            rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&self.pipe, rest))?..];
-        }
-        Ok(())
+        exec::write_all(&self.file, script)?;
+        identity::as_user(self.account, || rustix::fs::rename(&self.beside, &self.path))?;
+        exec::write_all(&self.pipe, script)
     }
 
     /// Nobody will have it.
     pub fn remove(self) {
         // Where it cannot be removed, nobody can write there any more, and is told so.
-        let _ = as_program(self.account, || rustix::fs::unlink(&self.path));
+        let _ = as_program(self.account, || {
+            let _ = rustix::fs::unlink(&self.beside);
+            rustix::fs::unlink(&self.path)
+        });
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::termios::Winsize;
 
 use crate::ahead::Ahead;
 use crate::identity;
+use crate::leaving::{Exits, Handover};
 use crate::log::Log;
 use crate::memory;
 use crate::syscall::{self, Reaped};
@@ -70,6 +71,8 @@ struct Started {
     ahead: Option<Ahead>,
     /// What it had used of processors before it got one.
     cpu_before: Duration,
+    /// Where it asks before it ends, if it was begun ahead: whoever has it run waits for nothing but its end.
+    exits: Option<Exits>,
 }
 
 fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Started, Failure> {
@@ -88,15 +91,17 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
         (Some((path, _)), true) => Some(Ahead::new(path, request.account).map_err(failed(ExecStage::Script))?),
         (Some(_) | None, _) => None,
     };
+    let handover = ahead.as_ref().and_then(|_| Handover::new().ok());
     let (at, memory_kills) = (Instant::now(), memory::kills());
     let mut failure = None;
     // Before it is the program it is the programs' user already, and they could stop it: then we hang until it goes on.
     syscall::end_after(MOST_START_SECONDS);
-    let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams)));
+    let pid = syscall::run_in_borrowed_memory(&mut || failure = Some(become_command(request, &streams, &handover)));
     syscall::end_after(0);
     let failure = match (pid, failure) {
         (Ok(pid), None) => {
             let (orphans, cpu_before) = (tree::Orphans::of(pid), Duration::ZERO);
+            let exits = handover.and_then(Handover::listener);
             return Ok(Started {
                 pid,
                 at,
@@ -108,6 +113,7 @@ fn start(request: &Exec, streams: Vec<OwnedFd>, signals: OwnedFd) -> Result<Star
                 lifeline,
                 ahead,
                 cpu_before,
+                exits,
             });
         }
         (Ok(pid), Some(failure)) => {
@@ -171,7 +177,7 @@ fn set_size(controller: &OwnedFd, size: Terminal) -> rustix::io::Result<()> {
 }
 
 /// The last steps before the user's program. Returns only when one of them fails.
-fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
+fn become_command(request: &Exec, streams: &[OwnedFd], handover: &Option<Handover>) -> Failure {
     let prepare = || -> Result<(), Failure> {
         let terminal = |error: rustix::io::Errno| (ExecStage::Terminal, error.raw_os_error());
         rustix::process::setsid().map_err(terminal)?;
@@ -212,6 +218,9 @@ fn become_command(request: &Exec, streams: &[OwnedFd]) -> Failure {
             .iter()
             .map(|(name, value)| c_string(format!("{name}={value}")))
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(handover) = handover {
+            handover.ask_before_exit().map_err(|error| (ExecStage::Program, errno_of(&error)))?;
+        }
         Ok((ExecStage::Program, exec_in_search_path(request, &argv, &environment)))
     };
     run().unwrap_or_else(|failure| failure)
@@ -227,6 +236,10 @@ pub fn write_script(path: &[u8], contents: &[u8]) -> rustix::io::Result<()> {
     if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
         return Err(Errno::INVAL);
     }
+    write_all(&file, contents)
+}
+
+pub fn write_all(file: impl AsFd, contents: &[u8]) -> rustix::io::Result<()> {
     let mut rest = contents;
     while !rest.is_empty() {
         rest = &rest[rustix::io::retry_on_intr(|| rustix::io::write(&file, rest))?..];
@@ -287,6 +300,7 @@ enum Waiting {
 struct Ready {
     signals: bool,
     channel: bool,
+    exits: bool,
 }
 
 enum Event {
@@ -329,15 +343,7 @@ impl Supervisor {
             ahead.remove();
         }
         let usage = syscall::children_usage();
-        let end = ExecEnd {
-            status: main_status.unwrap_or(libc::SIGKILL),
-            cause,
-            wall_microseconds: wall.as_micros() as u64,
-            cpu_microseconds: usage.cpu.saturating_sub(self.started.cpu_before).as_micros() as u64,
-            peak_memory: usage.peak_memory,
-            tree_empty,
-            memory_ran_out: memory::kills() > self.started.memory_kills,
-        };
+        let end = ExecEnd { tree_empty, ..self.end(main_status.unwrap_or(libc::SIGKILL), cause, wall, usage) };
         if let Some(log) = &mut self.started.log {
             log.take();
             log.ended(LogEnd { status: end.status, cause });
@@ -347,6 +353,35 @@ impl Supervisor {
         }
         self.started.lifeline.clear();
         self.stay_for_daemons();
+    }
+
+    fn end(&self, status: i32, cause: EndCause, wall: Duration, usage: syscall::Usage) -> ExecEnd {
+        ExecEnd {
+            status,
+            cause,
+            wall_microseconds: wall.as_micros() as u64,
+            cpu_microseconds: usage.cpu.saturating_sub(self.started.cpu_before).as_micros() as u64,
+            peak_memory: usage.peak_memory,
+            tree_empty: false,
+            memory_ran_out: memory::kills() > self.started.memory_kills,
+        }
+    }
+
+    /// Somebody is about to end. When it is the command, and nobody else is there who could write, its end is told before it comes.
+    fn hear_exit(&mut self) {
+        let Some(exits) = &self.started.exits else { return };
+        let Ok(asking) = exits.hear() else { return };
+        let pid = self.started.pid;
+        if self.started.ahead.is_none()
+            && let Some(status) = asking.status_of(pid)
+            && self.channel.is_some()
+            && tree::is_alone(pid, self.started.orphans)
+        {
+            let wall = self.started.at.elapsed();
+            let usage = syscall::children_usage().and(tree::usage_of(pid));
+            let end = self.end(status, EndCause::Itself, wall, usage);
+            let _ = self.channel.take().map(|channel| wire::send(channel.as_fd(), &FromExec::Leaving(end), &[]));
+        }
     }
 
     /// Give one that was begun ahead its script: from here on it is a command like any other. `false` when it cannot be.
@@ -392,6 +427,9 @@ impl Supervisor {
                     return Event::Ended;
                 }
             }
+            if ready.exits {
+                self.hear_exit();
+            }
             if ready.channel
                 && let Some(channel) = &self.channel
             {
@@ -435,18 +473,25 @@ impl Supervisor {
     fn poll(&mut self, timeout: Option<&Timespec>) -> Ready {
         let mut polled = vec![PollFd::new(&self.started.signals, PollFlags::IN)];
         polled.extend(self.channel.iter().map(|channel| PollFd::new(channel, PollFlags::IN)));
+        polled.extend(self.started.exits.iter().map(|exits| PollFd::new(exits, PollFlags::IN)));
         let log = self.started.log.iter().filter_map(|log| log.pipe.as_ref());
         polled.extend(log.map(|pipe| PollFd::new(pipe, PollFlags::IN)));
         let at_once = Timespec::default();
         let _ = rustix::event::poll(&mut polled, if self.left_dead { Some(&at_once) } else { timeout });
-        let mut events = polled.iter().map(|descriptor| !descriptor.revents().is_empty());
-        let signals = events.next().unwrap_or(false) || self.left_dead;
-        let channel = self.channel.is_some() && events.next().unwrap_or(false);
+        let mut events = polled.iter().map(PollFd::revents);
+        let signals = events.next().is_some_and(|events| !events.is_empty()) || self.left_dead;
+        let channel = self.channel.is_some() && events.next().is_some_and(|events| !events.is_empty());
+        let exits = self.started.exits.as_ref().and_then(|_| events.next()).unwrap_or(PollFlags::empty());
         drop(events);
+        drop(polled);
+        // Nobody is left who could ask.
+        if exits.contains(PollFlags::HUP) {
+            self.started.exits = None;
+        }
         if let Some(log) = &mut self.started.log {
             log.take();
         }
-        Ready { signals, channel }
+        Ready { signals, channel, exits: exits.contains(PollFlags::IN) }
     }
 
     /// Collect dead children: the command, and orphans that became ours.
@@ -484,7 +529,9 @@ impl Supervisor {
                 Err(_) => return,
                 Ok(None) => {
                     self.left_dead = false;
-                    self.poll(None);
+                    if self.poll(None).exits {
+                        self.hear_exit();
+                    }
                     self.hear_signals();
                 }
             }

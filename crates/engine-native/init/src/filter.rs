@@ -151,6 +151,17 @@ pub fn program() -> Vec<u8> {
     filter.iter().flat_map(|instruction| instruction.bytes()).collect()
 }
 
+/// Asks whoever listens about `exit_group`, of programs of this processor, and lets everything pass.
+pub fn asking_before_exit() -> Vec<u8> {
+    let ask = vec![answer(libc::SECCOMP_RET_USER_NOTIF)];
+    let mut native = vec![load(0)];
+    native.extend(when(libc::SYS_exit_group as u32, ask));
+    let mut filter = vec![load(4)];
+    filter.extend(when(KINDS[0].architecture, native));
+    filter.push(answer(libc::SECCOMP_RET_ALLOW));
+    filter.iter().flat_map(|instruction| instruction.bytes()).collect()
+}
+
 /// `struct sock_filter`.
 #[derive(Clone, Copy, Debug)]
 struct Instruction {

@@ -23,6 +23,7 @@ mod gate;
 mod hosted;
 mod identity;
 mod kept;
+mod leaving;
 mod log;
 mod memory;
 #[path = "../../../agent/src/messages.rs"]

@@ -77,6 +77,26 @@ pub fn kill_descendants(orphans: Orphans, mut reaped: impl FnMut(syscall::Reaped
     false
 }
 
+/// Whether this one is all that is left below this process.
+pub fn is_alone(pid: i32, orphans: Orphans) -> bool {
+    descendants(orphans).iter().all(|process| process.pid == pid || process.is_gone())
+}
+
+/// What a process that runs has used so far, without its children.
+pub fn usage_of(pid: i32) -> syscall::Usage {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    syscall::Usage {
+        cpu: syscall::process_cpu(pid).unwrap_or_default(),
+        peak_memory: peak_memory(&status).unwrap_or(0),
+    }
+}
+
+/// The name in the first line is the program's to choose, but not to end: line feeds in it are escaped.
+fn peak_memory(status: &str) -> Option<u64> {
+    let kibibytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?.trim().strip_suffix(" kB")?;
+    Some(kibibytes.parse::<u64>().ok()? * 1024)
+}
+
 /// Have all descendants of this process do nothing until they may go on; `false` when some would not stop.
 pub fn pause_descendants(orphans: Orphans) -> bool {
     freeze(orphans, Instant::now() + FREEZE_PATIENCE)
@@ -247,6 +267,14 @@ mod tests {
         assert!(own.started > 0, "the moment of its start is found");
         assert!(parse_stat(7, b"").is_none());
         assert!(parse_stat(7, b"7 (a)").is_none());
+    }
+
+    #[test]
+    fn what_one_that_runs_has_used_is_told() {
+        assert_eq!(peak_memory("Name:\tVmHWM: 9 kB\\nVmHWM: 9 kB\nVmHWM:\t    2048 kB\n"), Some(2 << 20));
+        assert_eq!(peak_memory("Name:\tkthread\n"), None);
+        let own = usage_of(std::process::id() as i32);
+        assert!(own.peak_memory > 100_000 && own.cpu > Duration::ZERO, "{own:?}");
     }
 
     #[test]
