@@ -5,7 +5,7 @@ mod support;
 use serde_json::json;
 use support::client::{Client, modern};
 use support::server::{MCP, Server, request};
-use support::{World, is_embedded, sandboxes_work};
+use support::{Engine, World, is_embedded, sandboxes_work};
 
 macro_rules! needs_sandboxes {
     () => {
@@ -113,10 +113,11 @@ fn what_is_too_large_is_refused_as_the_older_server_did() {
 #[test]
 fn variables_of_an_older_server_are_understood() {
     needs_sandboxes!();
-    let world = World::new();
+    let (world, engine) = (World::new(), Engine::of_test());
     let mut client = Client::hello_with(&world, &["--profile", "philschmid"], "2025-06-18", |command| {
         command.envs([("PASSTHROUGH_ENV", "REGION,"), ("REGION", "north"), ("OTHER", "hidden")]);
-        command.envs([("CONTAINER_IMAGE", "host"), ("CONTAINER_LANGUAGE", "Bash")]);
+        // On a daemon a language without an image of its own runs on the one that is published for it.
+        command.envs([("CONTAINER_IMAGE", engine.image()), ("CONTAINER_LANGUAGE", "Bash")]);
         // The world of a daemon names an image, and a setting of our own wins.
         command.env_remove("SANDPEN_IMAGE");
     });
