@@ -39,7 +39,7 @@ def all_imported(script):
             if any(finder.find_spec(name.partition(".")[0], None) for finder in sys.meta_path):
                 # Warnings are told or not by who imports. A name that is no file: they would quote the line, and read the pipe.
                 exec(compile("import " + name, "<ahead>", "exec"), {"__name__": "__main__"})
-        keep_from_collector()
+        collect()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         return os.fstat(said).st_size == 0
@@ -53,13 +53,12 @@ def all_imported(script):
         os.close(said)
 
 
-def keep_from_collector():
-    """Modules live as long as the interpreter. To look for garbage among them is most of what its end would take."""
+def collect():
+    """What importing has left over is not kept."""
     was_there = "gc" in sys.modules
     import gc
 
     gc.collect()
-    gc.freeze()
     if not was_there:
         del sys.modules["gc"]
 

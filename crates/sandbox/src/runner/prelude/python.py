@@ -33,6 +33,16 @@ def load():
     return names
 
 
+def keep_from_collector():
+    """What is there now lives as long as the interpreter. To look for garbage among it is most of what its end would take."""
+    was_there = "gc" in sys.modules
+    import gc
+
+    gc.freeze()
+    if not was_there:
+        del sys.modules["gc"]
+
+
 try:
     STDOUT = os.fstat(1)[1:3]
 except OSError:
@@ -52,6 +62,7 @@ try:
 finally:
     if MODULES:
         exec(compile(AHEAD, __file__, "exec"))
+    keep_from_collector()
     try:
         os.unlink(__file__)
         os.rmdir(HERE)

@@ -86,6 +86,8 @@ rows! {
     BubblewrapTrue, "bwrap-true", True, "bubblewrap, /bin/true";
     Create, "create-destroy", Alone, "make an empty sandbox and remove it";
     CreateNetwork, "create-network", Alone, "the same, with a network";
+    ForkContext, "fork-context", Alone, "fork_context over MCP stdio, of a live context of Python";
+    ForkContexts, "fork-contexts", Alone, "the same, sixteen branches at once";
 }
 
 impl Row {
@@ -117,6 +119,8 @@ pub struct Setting {
     /// Started when they are first needed.
     customer: OnceLock<Customer>,
     cold_customer: OnceLock<Customer>,
+    /// With a live context in it, of the first customer.
+    branched: OnceLock<String>,
 }
 
 impl Setting {
@@ -145,6 +149,7 @@ impl Setting {
             bundle,
             customer: OnceLock::new(),
             cold_customer: OnceLock::new(),
+            branched: OnceLock::new(),
         })
     }
 
@@ -194,6 +199,8 @@ impl Setting {
             Row::BareData => time(Command::new(self.python()?).args(["-c", DATA]), "1\n"),
             Row::McpData => self.call(&self.customer, &[], "python", DATA),
             Row::McpColdData => self.call(&self.cold_customer, &["--no-warm"], "python", DATA),
+            Row::ForkContext => self.branch(1),
+            Row::ForkContexts => self.branch(16),
             Row::McpNode => self.call(&self.customer, &[], "javascript", LOG),
             Row::McpColdNode => self.call(&self.cold_customer, &["--no-warm"], "javascript", LOG),
         }
@@ -210,13 +217,7 @@ impl Setting {
 
     /// From the first byte of the request to the last of the answer, in a sandbox of its own each time.
     fn call(&self, known: &OnceLock<Customer>, flags: &[&str], language: &str, code: &str) -> Result<Duration> {
-        let customer = match known.get() {
-            Some(customer) => customer,
-            None => {
-                let customer = Customer::begin(self.ourselves().arg("mcp").args(flags))?;
-                known.get_or_init(|| customer)
-            }
-        };
+        let customer = self.begun(known, flags)?;
         let started = Instant::now();
         let result = customer.call("run_code", json!({ "language": language, "code": code }))?;
         let took = started.elapsed();
@@ -224,6 +225,42 @@ impl Setting {
             Some("1\n") => Ok(took),
             Some(_) | None => Err(Error::unavailable(format!("it printed {}", result["stdout"]))),
         }
+    }
+
+    fn begun<'a>(&self, known: &'a OnceLock<Customer>, flags: &[&str]) -> Result<&'a Customer> {
+        if let Some(customer) = known.get() {
+            return Ok(customer);
+        }
+        let customer = Customer::begin(self.ourselves().arg("mcp").args(flags))?;
+        Ok(known.get_or_init(|| customer))
+    }
+
+    /// Branches of one context, which are closed after the clock was stopped.
+    fn branch(&self, count: usize) -> Result<Duration> {
+        let customer = self.begun(&self.customer, &[])?;
+        let sandbox = match self.branched.get() {
+            Some(sandbox) => sandbox,
+            None => {
+                let made = customer.call("create_sandbox", json!({ "idle_timeout_s": 24 * 60 * 60 }))?;
+                let id = made["sandbox_id"].as_str().unwrap_or_default();
+                let code = json!({ "sandbox_id": id, "context": "trunk", "language": "python", "code": "state = 1" });
+                customer.call("run_code", code)?;
+                self.branched.get_or_init(|| id.to_owned())
+            }
+        };
+        let started = Instant::now();
+        let forked =
+            customer.call("fork_context", json!({ "sandbox_id": sandbox, "context": "trunk", "count": count }))?;
+        let took = started.elapsed();
+        let branches = forked["contexts"].as_array().map(Vec::as_slice).unwrap_or_default();
+        if branches.len() != count {
+            return Err(Error::unavailable(format!("there are {} branches", branches.len())));
+        }
+        for branch in branches {
+            let close = json!({ "sandbox_id": sandbox, "action": "close", "context": branch });
+            customer.call("manage_contexts", close)?;
+        }
+        Ok(took)
     }
 
     /// From the request to the last byte and the exit code; the sandbox is removed after the clock was stopped.
