@@ -216,6 +216,41 @@ fn guessing_passwords_is_slowed_down() {
 }
 
 #[test]
+fn guesses_that_come_at_the_same_time_are_counted_before_they_are_looked_at() {
+    needs_sandboxes!();
+    let world = World::new();
+    account(&world, "alice", &[]);
+    account(&world, "bob", &[]);
+    let server = Server::guarded(&world, &["--oauth"]);
+    let client = Client::register(&server);
+    let page = transaction(&client.begin(&[]));
+    let guess = |number: usize| {
+        let password = format!("a wrong password {number}");
+        let pairs = [("transaction", page.as_str()), ("name", "alice"), ("password", password.as_str())];
+        post(&server, "/oauth/sign-in", &pairs).status
+    };
+    let answered: Vec<u16> = std::thread::scope(|scope| {
+        let guesses: Vec<_> = (0..60)
+            .map(|number| {
+                scope.spawn({
+                    let guess = &guess;
+                    move || guess(number)
+                })
+            })
+            .collect();
+        guesses.into_iter().map(|guess| guess.join().unwrap()).collect()
+    });
+    let count = |status: u16| answered.iter().filter(|answered| **answered == status).count();
+    assert_eq!((count(401), count(429)), (5, 55), "{answered:?}");
+    // Right ones are not counted, however many.
+    for _ in 0..8 {
+        let page = transaction(&client.begin(&[]));
+        let pairs = [("transaction", page.as_str()), ("name", "bob"), ("password", PASSWORD)];
+        assert_eq!(post(&server, "/oauth/sign-in", &pairs).status, 200);
+    }
+}
+
+#[test]
 fn accounts_come_and_go_while_a_server_runs() {
     needs_sandboxes!();
     let world = World::new();

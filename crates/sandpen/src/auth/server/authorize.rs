@@ -17,6 +17,7 @@ use super::grants::Agreed;
 use super::page::{self, Asking, Ways};
 use super::records::Who;
 use super::request::{Asked, Parameters, Problem};
+use super::throttle::{Counted, Throttle};
 use super::{AuthorizationServer, Shared, redirect};
 use crate::audit::Deed;
 use crate::auth::scope::Scope;
@@ -98,16 +99,18 @@ pub(super) async fn sign_in(State(server): State<Shared>, request: Request) -> R
     let name = parameters.get("name").unwrap_or_default().trim().to_ascii_lowercase();
     let password = parameters.get("password").unwrap_or_default().to_owned();
     let asked = opened.content.asked.clone();
-    if !server.may_try(source, &name) {
+    // Before it is looked at: while that goes on, any number of others may come.
+    let Some(tried) = server.count_try(source, &name) else {
         let mut response =
             server.ask_to_sign_in(asked, &name, Some("Too many wrong passwords. Try again in some minutes."));
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         return crate::http::answer::retry_soon(response);
-    }
+    };
     let Some(who) = server.verify(name.clone(), password).await else {
-        server.tried_in_vain(source, &name);
+        server.tried_in_vain(source);
         return server.ask_to_sign_in(asked, &name, Some("There is no such account, or the password is another one."));
     };
+    server.take_back(&tried);
     if !server.sealer.use_up(&opened, now) {
         return stale();
     }
@@ -209,27 +212,53 @@ impl AuthorizationServer {
         verified.await.ok().flatten()
     }
 
-    fn may_try(&self, source: Option<IpAddr>, name: &str) -> bool {
+    /// Nothing when there were too many. One that is given up halfway stays counted.
+    fn count_try(&self, source: Option<IpAddr>, name: &str) -> Option<Tried> {
         let now = Instant::now();
-        let (from, pair) = keys(source, name);
-        !self.by_source.is_full(&from, now) && !self.by_pair.is_full(&pair, now) && !self.by_name.is_full(name, now)
+        let from = source.map(|source| source.to_string()).unwrap_or_default();
+        // No account has a longer one, and what is counted is kept.
+        let name = format!("{name:.64}");
+        let pair = format!("{from} {name}");
+        let mut tried = Tried::default();
+        for (kind, what) in [(Kind::Source, from), (Kind::Pair, pair), (Kind::Name, name)] {
+            let Some(counted) = self.throttle(kind).take(&what, now) else {
+                self.take_back(&tried);
+                return None;
+            };
+            tried.0.push((kind, what, counted));
+        }
+        Some(tried)
     }
 
-    fn tried_in_vain(&self, source: Option<IpAddr>, name: &str) {
-        let now = Instant::now();
-        let (from, pair) = keys(source, name);
-        self.by_source.count(&from, now);
-        self.by_pair.count(&pair, now);
-        self.by_name.count(name, now);
+    fn take_back(&self, tried: &Tried) {
+        for (kind, what, counted) in &tried.0 {
+            self.throttle(*kind).give_back(what, *counted);
+        }
+    }
+
+    fn throttle(&self, kind: Kind) -> &Throttle {
+        match kind {
+            Kind::Source => &self.by_source,
+            Kind::Pair => &self.by_pair,
+            Kind::Name => &self.by_name,
+        }
+    }
+
+    fn tried_in_vain(&self, source: Option<IpAddr>) {
         tracing::warn!(source = source.map(tracing::field::display), "somebody did not sign in");
         self.recorder.record(Deed::TurnedAway { source, why: "wrong_password" });
     }
 }
 
-fn keys(source: Option<IpAddr>, name: &str) -> (String, String) {
-    let from = source.map(|source| source.to_string()).unwrap_or_default();
-    let pair = format!("{from} {name:.64}");
-    (from, pair)
+/// A password on its way to be looked at, by all that it was counted under.
+#[derive(Debug, Default)]
+struct Tried(Vec<(Kind, String, Counted)>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Source,
+    Pair,
+    Name,
 }
 
 fn asking(asked: &Asked) -> Asking<'_> {

@@ -68,7 +68,7 @@ pub(super) async fn metadata(State(server): State<Shared>, headers: HeaderMap) -
 pub(super) async fn register(State(server): State<Shared>, request: Request) -> Response {
     let from = source_of(&request).map(|source| source.to_string()).unwrap_or_default();
     let now = Instant::now();
-    if server.registrations.is_full(&from, now) {
+    if server.registrations.take(&from, now).is_none() {
         let answer =
             refused(StatusCode::TOO_MANY_REQUESTS, "temporarily_unavailable", "too many registrations from there");
         return answer::retry_soon(answer);
@@ -80,7 +80,6 @@ pub(super) async fn register(State(server): State<Shared>, request: Request) -> 
     let Some(description): Option<Description> = description else {
         return bad("invalid_client_metadata", "a registration is a JSON object with redirect_uris");
     };
-    server.registrations.count(&from, now);
     let registered = blocking(move || server.clients.register(&description, SystemTime::now())).await;
     match registered {
         None => unavailable(),
