@@ -9,19 +9,20 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::line::Line;
 pub use self::line::{CallOutcome, CalledTool, Deed};
+pub use self::queue::Recorder;
+use self::queue::{Kind, Waiting};
 use self::trail::Trail;
 use crate::metrics::Metrics;
 
 mod line;
+mod queue;
 pub mod recent;
 pub mod trail;
-
-/// Deeds on their way to be written. Who finds no place does not wait: nobody is held up by who watches.
-const QUEUE: usize = 4096;
 
 /// Writes for as long as it is there.
 #[derive(Debug)]
@@ -31,25 +32,6 @@ pub struct Audit {
     recorder: Recorder,
 }
 
-/// Where deeds are told. Copies tell the same.
-#[derive(Clone, Debug)]
-pub struct Recorder {
-    sender: Option<mpsc::Sender<Deed>>,
-    metrics: Metrics,
-}
-
-impl Recorder {
-    pub fn record(&self, deed: Deed) {
-        self.metrics.saw(&deed);
-        if let Some(sender) = &self.sender
-            && let Err(error) = sender.try_send(deed)
-        {
-            self.metrics.lost_lines(1);
-            tracing::warn!(%error, "a deed came faster than it could be written");
-        }
-    }
-}
-
 impl Audit {
     /// From now on. Where nobody reads the lines, nobody listens either.
     pub fn start(events: &EventBus, trail: Option<&Path>, metrics: &Metrics) -> Result<Self> {
@@ -57,12 +39,12 @@ impl Audit {
         let trail = trail.map(Trail::open).transpose()?;
         let over = CancellationToken::new();
         if trail.is_none() && !tracing::enabled!(tracing::Level::INFO) {
-            return Ok(Self { task: None, over, recorder: Recorder { sender: None, metrics } });
+            return Ok(Self { task: None, over, recorder: Recorder::deaf(metrics) });
         }
-        let (sender, deeds) = mpsc::channel(QUEUE);
-        let writer = Writer { trail, metrics: metrics.clone() };
-        let task = tokio::spawn(listen(events.subscribe(), deeds, writer, over.clone()));
-        Ok(Self { task: Some(task), over, recorder: Recorder { sender: Some(sender), metrics } })
+        let (recorder, waiting) = queue::queue(metrics.clone());
+        let writer = Writer { trail, metrics, told_of_lost: None };
+        let task = tokio::spawn(listen(events.subscribe(), waiting, writer, over.clone()));
+        Ok(Self { task: Some(task), over, recorder })
     }
 
     pub fn recorder(&self) -> Recorder {
@@ -81,53 +63,81 @@ impl Audit {
 struct Writer {
     trail: Option<Trail>,
     metrics: Metrics,
+    told_of_lost: Option<Instant>,
 }
 
 impl Writer {
-    fn write(&mut self, line: &Line) {
+    /// Whether it stands where lines stand, if there is such a place.
+    fn write(&mut self, line: &Line) -> bool {
         log(line);
-        if let Some(trail) = &mut self.trail
-            && !trail.add(line, SystemTime::now())
-        {
+        let is_written = self.trail.as_mut().is_none_or(|trail| trail.add(line, SystemTime::now()));
+        if !is_written {
             self.metrics.lost_lines(1);
         }
+        is_written
     }
 
-    fn write_missed(&mut self, count: u64) {
+    fn lagged(&self, waiting: &Waiting, count: u64) {
         self.metrics.lost_lines(count);
-        self.write(&Line::missed(count));
+        waiting.lost.add(Kind::Event, count);
+    }
+
+    /// A gap is part of the chain, so that nobody can make one unseen, not even who fills the queue on purpose.
+    fn write_lost(&mut self, waiting: &Waiting) {
+        self.told_of_lost = Some(Instant::now());
+        for kind in Kind::ALL {
+            let count = waiting.lost.take(kind);
+            if count > 0 {
+                tracing::warn!(count, of = kind.as_str(), "lines came faster than they could be written");
+                if !self.write(&Line::missed(kind.as_str(), count)) {
+                    waiting.lost.add(kind, count);
+                }
+            }
+        }
     }
 }
 
-async fn listen(
-    mut events: Receiver<Event>,
-    mut deeds: mpsc::Receiver<Deed>,
-    mut writer: Writer,
-    over: CancellationToken,
-) {
+async fn listen(mut events: Receiver<Event>, mut waiting: Waiting, mut writer: Writer, over: CancellationToken) {
     loop {
         tokio::select! {
-            received = events.recv() => match received {
-                Ok(event) => writer.write(&Line::from(&event)),
-                Err(RecvError::Lagged(count)) => writer.write_missed(count),
+            biased;
+            () = over.cancelled() => break,
+            () = waiting.lost.due(writer.told_of_lost) => writer.write_lost(&waiting),
+            done = next(&mut events, &mut waiting.deeds) => match done {
+                Ok(line) => _ = writer.write(&line),
+                Err(RecvError::Lagged(count)) => writer.lagged(&waiting, count),
                 Err(RecvError::Closed) => break,
             },
-            Some(deed) = deeds.recv() => writer.write(&Line::from(deed)),
-            () = over.cancelled() => break,
+            // Last: however many there are, they hold up nothing that was done.
+            Some(stranger) = waiting.strangers.recv() => {
+                writer.write(&Line::from(stranger));
+            }
         }
     }
-    while let Ok(deed) = deeds.try_recv() {
+    while let Ok(deed) = waiting.deeds.try_recv() {
         writer.write(&Line::from(deed));
+    }
+    while let Ok(stranger) = waiting.strangers.try_recv() {
+        writer.write(&Line::from(stranger));
     }
     loop {
         match events.try_recv() {
-            Ok(event) => writer.write(&Line::from(&event)),
-            Err(TryRecvError::Lagged(count)) => writer.write_missed(count),
+            Ok(event) => _ = writer.write(&Line::from(&event)),
+            Err(TryRecvError::Lagged(count)) => writer.lagged(&waiting, count),
             Err(TryRecvError::Empty | TryRecvError::Closed) => break,
         }
     }
+    writer.write_lost(&waiting);
     if let Some(trail) = writer.trail {
         trail.close();
+    }
+}
+
+/// What somebody did or what came of it. Neither holds up the other.
+async fn next(events: &mut Receiver<Event>, deeds: &mut mpsc::Receiver<Deed>) -> std::result::Result<Line, RecvError> {
+    tokio::select! {
+        received = events.recv() => received.map(|event| Line::from(&event)),
+        Some(deed) = deeds.recv() => Ok(Line::from(deed)),
     }
 }
 

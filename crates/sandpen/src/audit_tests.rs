@@ -150,3 +150,61 @@ async fn what_happened_before_the_end_is_written_and_what_was_missed_is_counted(
     assert!(written.contains("event=\"missed\""), "{written}");
     assert_eq!(missed.unwrap().parse::<u64>().unwrap() + told, 5000);
 }
+
+fn called(owner: &str) -> Deed {
+    let (owner, tool) = (owner.parse().unwrap(), CalledTool::Known("run_command"));
+    Deed::Called { owner, tool, sandbox: None, outcome: CallOutcome::Done, took: Duration::ZERO }
+}
+
+/// The lines of a trail to which `work` told something while nobody had a turn to write, and what its check says of it.
+async fn trail_of(work: impl FnOnce(&Recorder)) -> (Vec<serde_json::Value>, trail::Verified) {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.jsonl");
+    let audit = Audit::start(&EventBus::default(), Some(&path), &Metrics::default()).unwrap();
+    work(&audit.recorder());
+    audit.finish().await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    (text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), trail::verify(&path).unwrap())
+}
+
+fn told_of_lost(lines: &[serde_json::Value]) -> Vec<(String, u64)> {
+    let lost = lines.iter().filter(|line| line["event"] == "missed");
+    lost.map(|line| (line["of"].as_str().unwrap().to_owned(), line["count"].as_u64().unwrap())).collect()
+}
+
+#[tokio::test]
+async fn deeds_that_found_no_place_are_a_line_of_the_trail_and_its_check_says_so() {
+    let (lines, verified) = trail_of(|recorder| (0..5000).for_each(|_| recorder.record(called("alice")))).await;
+    let written = lines.iter().filter(|line| line["event"] == "called").count() as u64;
+    assert!(written < 5000, "none was lost, so that nothing is shown");
+    assert_eq!(told_of_lost(&lines), [("deeds".to_owned(), 5000 - written)]);
+    assert_eq!(verified.missed, 5000 - written);
+}
+
+#[tokio::test]
+async fn a_flood_of_strangers_takes_no_place_from_what_is_done() {
+    let (lines, verified) = trail_of(|recorder| {
+        (0..9000).for_each(|_| recorder.record(Deed::TurnedAway { source: None, why: "wrong_token" }));
+        (0..10).for_each(|_| recorder.record(called("alice")));
+        (0..9000).for_each(|_| recorder.record(Deed::TurnedAway { source: None, why: "wrong_token" }));
+    })
+    .await;
+    let count = |event: &str| lines.iter().filter(|line| line["event"] == event).count() as u64;
+    assert_eq!(count("called"), 10);
+    let lost = 18_000 - count("turned_away");
+    assert_eq!((told_of_lost(&lines), verified.missed), (vec![("turned_away".to_owned(), lost)], lost));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_lost_is_told_while_the_server_goes_on() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("audit.jsonl");
+    let events = EventBus::default();
+    let audit = Audit::start(&events, Some(&path), &Metrics::default()).unwrap();
+    for expected in [904, 1808] {
+        (0..5000).for_each(|_| audit.recorder().record(called("alice")));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(trail::verify(&path).unwrap().missed, expected);
+    }
+    audit.finish().await;
+}

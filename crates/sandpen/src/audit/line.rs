@@ -9,6 +9,9 @@ use std::time::Duration;
 use sandbox::{Event, EventKind, GuestPath, Owner, Persistence, SandboxId, SecretName};
 use serde_json::{Value, json};
 
+/// The event of a line that stands for lines which are not there.
+pub const MISSED: &str = "missed";
+
 /// Characters of a name that somebody else chose.
 const MOST_CHARACTERS: usize = 256;
 
@@ -96,9 +99,9 @@ pub struct Line {
 }
 
 impl Line {
-    /// Of what came faster than it could be written.
-    pub fn missed(count: u64) -> Self {
-        Self { owner: None, sandbox: None, event: "missed", details: vec![("count", count.into())] }
+    /// Of what came faster than it could be written; `of` what that was.
+    pub fn missed(of: &'static str, count: u64) -> Self {
+        Self { owner: None, sandbox: None, event: MISSED, details: vec![("of", of.into()), ("count", count.into())] }
     }
 }
 

@@ -13,7 +13,7 @@ use sandbox::{Error, Result};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::line::Line;
+use super::line::{Line, MISSED};
 use crate::output::reason;
 use crate::time;
 
@@ -57,6 +57,8 @@ pub struct Verified {
     pub lines: u64,
     /// The digest of the last line.
     pub head: String,
+    /// Lines that are not there, as those say that are: what came too fast, and what a full disk did not take.
+    pub missed: u64,
 }
 
 impl Trail {
@@ -151,13 +153,20 @@ fn number_of(line: &Value) -> Option<u64> {
     line.get("number")?.as_u64()
 }
 
+/// How many lines a line says are not there.
+fn missed_before(line: &Value) -> u64 {
+    let said = |name: &str| line.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let is_about_them = line.get("event").and_then(Value::as_str) == Some(MISSED);
+    said("missed").saturating_add(if is_about_them { said("count") } else { 0 })
+}
+
 /// Whether nothing was changed, left out or put in between.
 pub fn verify(path: &Path) -> Result<Verified> {
     let shown = path.display();
     let unreadable =
         |cause: std::io::Error| Error::invalid_input(format!("{shown} cannot be read: {}", reason(&cause)));
     let mut reader = BufReader::new(system::file_of_another().read(true).open(path).map_err(unreadable)?);
-    let mut verified = Verified { lines: 0, head: LineDigest::none().0 };
+    let mut verified = Verified { lines: 0, head: LineDigest::none().0, missed: 0 };
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -175,7 +184,8 @@ pub fn verify(path: &Path) -> Result<Verified> {
         if object.get("previous").and_then(Value::as_str) != Some(&verified.head) {
             return Err(wrong("the line before it is not the one that it was written after"));
         }
-        verified = Verified { lines: number, head: LineDigest::of(bytes).0 };
+        let missed = verified.missed.saturating_add(missed_before(&object));
+        verified = Verified { lines: number, head: LineDigest::of(bytes).0, missed };
     }
 }
 

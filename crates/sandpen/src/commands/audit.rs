@@ -46,18 +46,22 @@ struct VerifyArguments {
 struct Whole {
     lines: u64,
     head: String,
+    missed: u64,
 }
 
 pub fn run(arguments: Arguments, config: Config) -> Result<Exit> {
     let Action::Verify(VerifyArguments { file, head }) = arguments.action;
-    let Verified { lines, head: found } = trail::verify(&file)?;
+    let Verified { lines, head: found, missed } = trail::verify(&file)?;
     if head.is_some_and(|head| !head.eq_ignore_ascii_case(&found)) {
         return Err(Error::invalid_input(format!("{} has another last line than it should", file.display()))
             .with_hint("lines were cut off at its end, or written since that digest was taken"));
     }
     match Audience::new(config.json) {
-        Audience::Program => output::object(&Whole { lines, head: found }),
-        Audience::Person => output::text(&format!("{lines} lines, whole\n{found}\n")),
+        Audience::Program => output::object(&Whole { lines, head: found, missed }),
+        Audience::Person => {
+            let gaps = if missed > 0 { format!(", which say that {missed} more are missing") } else { String::new() };
+            output::text(&format!("{lines} lines, whole{gaps}\n{found}\n"));
+        }
     }
     Ok(Exit::SUCCESS)
 }
