@@ -10,6 +10,7 @@ pub mod oauth;
 pub mod scope;
 pub mod server;
 pub mod setup;
+pub mod strangers;
 pub mod token;
 
 mod challenge;

@@ -1,9 +1,7 @@
 //! The check before every route that does something for somebody.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use axum::Router;
 use axum::extract::{OriginalUri, Request, State};
@@ -15,9 +13,8 @@ use http::{HeaderMap, Method, StatusCode};
 use super::Principal;
 use super::challenge::{self, Unknown};
 use super::doorkeeper::{Doorkeeper, Standing};
+use super::strangers::Strangers;
 use super::watched::watched;
-use crate::audit::{Deed, Recorder};
-use crate::http::listener::Peer;
 
 /// How those who ask are known.
 #[derive(Clone, Debug)]
@@ -28,16 +25,15 @@ pub enum Authentication {
 }
 
 /// Only for those who are known; what is behind it finds a [`Principal`] in the request.
-pub fn guard(routes: Router, authentication: Authentication, recorder: Recorder) -> Router {
-    let door = Door { authentication, recorder, wrong: Arc::default() };
+pub fn guard(routes: Router, authentication: Authentication, strangers: Strangers) -> Router {
+    let door = Door { authentication, strangers };
     routes.layer(middleware::from_fn_with_state(door, check))
 }
 
 #[derive(Clone, Debug)]
 struct Door {
     authentication: Authentication,
-    recorder: Recorder,
-    wrong: Arc<Mutex<WrongOnes>>,
+    strangers: Strangers,
 }
 
 async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Response {
@@ -68,19 +64,9 @@ async fn check(State(door): State<Door>, mut request: Request, next: Next) -> Re
             if lasts { response } else { watched(response, doorkeeper, standing) }
         }
         Err(unknown) => {
-            let source = request.extensions().get::<Peer>().map(|peer| peer.0.ip());
-            let is_wrong = !matches!(unknown, Unknown::Silent | Unknown::Unsure);
-            let is_flood = is_wrong && source.is_some_and(|source| door.is_flood(source));
-            tracing::warn!(?unknown, source = source.map(tracing::field::display), "a request was not let in");
-            door.recorder.record(Deed::TurnedAway { source, why: unknown.as_str() });
+            let is_flood = door.strangers.turn_away(&request, unknown);
             if is_flood { challenge::throttled() } else { challenge::unknown(unknown, metadata.as_deref()) }
         }
-    }
-}
-
-impl Door {
-    fn is_flood(&self, source: IpAddr) -> bool {
-        self.wrong.lock().unwrap_or_else(PoisonError::into_inner).count(source, Instant::now())
     }
 }
 
@@ -97,35 +83,6 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Unknown> {
         return Err(Unknown::Malformed);
     }
     Ok(token)
-}
-
-/// Wrong tokens by where they came from. Right ones are never counted, so whoever has one is not kept out by a neighbour.
-#[derive(Debug, Default)]
-struct WrongOnes {
-    sources: HashMap<IpAddr, (Instant, u32)>,
-}
-
-impl WrongOnes {
-    const WINDOW: Duration = Duration::from_secs(60);
-    const MOST: u32 = 60;
-    /// Beyond these all are forgotten; they had to be wrong once each to be remembered.
-    const MOST_SOURCES: usize = 4096;
-
-    /// Whether one more is too many.
-    fn count(&mut self, source: IpAddr, now: Instant) -> bool {
-        if self.sources.len() >= Self::MOST_SOURCES {
-            self.sources.retain(|_, (since, _)| now.duration_since(*since) < Self::WINDOW);
-            if self.sources.len() >= Self::MOST_SOURCES {
-                self.sources.clear();
-            }
-        }
-        let (since, count) = self.sources.entry(source).or_insert((now, 0));
-        if now.duration_since(*since) >= Self::WINDOW {
-            (*since, *count) = (now, 0);
-        }
-        *count = count.saturating_add(1);
-        *count > Self::MOST
-    }
 }
 
 #[cfg(test)]
@@ -150,20 +107,5 @@ mod tests {
         for malformed in [&["abc"][..], &["Basic abc"], &["Bearer"], &["Bearer "], &[""], &["Bearer a", "Bearer a"]] {
             assert_eq!(asked(malformed), Err(Unknown::Malformed), "{malformed:?}");
         }
-    }
-
-    #[test]
-    fn a_flood_of_wrong_ones_is_slowed_down_and_forgotten() {
-        let mut wrong = WrongOnes::default();
-        let (one, other) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
-        let now = Instant::now();
-        assert!((0..WrongOnes::MOST).all(|_| !wrong.count(one, now)));
-        assert!(wrong.count(one, now));
-        assert!(!wrong.count(other, now));
-        assert!(!wrong.count(one, now + WrongOnes::WINDOW));
-        for number in 0..2 * WrongOnes::MOST_SOURCES as u32 {
-            wrong.count(IpAddr::from(number.to_be_bytes()), now);
-        }
-        assert!(wrong.sources.len() <= WrongOnes::MOST_SOURCES);
     }
 }

@@ -15,6 +15,7 @@ use crate::audit::{Audit, Recorder};
 use crate::auth::account::AccountFile;
 use crate::auth::keyring::Keyring;
 use crate::auth::setup::{self, Setup};
+use crate::auth::strangers::Strangers;
 use crate::auth::token::TokenFile;
 use crate::auth::{self, Authentication};
 use crate::cli::examples;
@@ -136,11 +137,11 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
             Server::start(&config, &outlet, Callers::OfRequest, audit.recorder(), links, shows).await?;
         let bodies = Bodies::new(config.http.max_body);
         let turnstile = Turnstile::new(&config);
-        let recorder = audit.recorder();
+        let strangers = Strangers::new(audit.recorder());
         let endpoints = Endpoints {
             config: &config,
             authentication,
-            recorder,
+            strangers,
             turnstile: turnstile.clone(),
             bodies,
             drain: &drain,
@@ -213,7 +214,7 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
 struct Endpoints<'a> {
     config: &'a Config,
     authentication: Authentication,
-    recorder: Recorder,
+    strangers: Strangers,
     turnstile: Turnstile,
     bodies: Bodies,
     drain: &'a Drain,
@@ -245,7 +246,7 @@ impl Endpoints<'_> {
         let routes = limits::guard(routes, self.turnstile.clone());
         match &config.code_runner.token {
             Some(token) => bearer::guard(routes, token.clone()),
-            None => auth::guard(routes, self.authentication.clone(), self.recorder.clone()),
+            None => auth::guard(routes, self.authentication.clone(), self.strangers.clone()),
         }
     }
 }
