@@ -20,7 +20,7 @@ mod watched;
 
 use sandbox::Owner;
 
-pub use self::challenge::{Insufficient, insufficient_scope};
+pub use self::challenge::{Insufficient, Unknown, challenge, insufficient_scope};
 pub use self::guard::{Authentication, guard};
 use self::scope::Scopes;
 

@@ -199,7 +199,10 @@ fn only_those_with_the_token_run_code() {
         ] {
             let answer = scene.server.open(method, path, headers, &body).whole();
             assert_eq!((answer.status, answer.json()), (401, json!({ "error": message })), "{method} {path}");
-            assert_eq!(answer.header("www-authenticate"), None);
+            assert!(
+                answer.header("www-authenticate").is_some_and(|said| said.starts_with("Bearer realm=")),
+                "{answer:?}"
+            );
         }
     }
     let elsewhere = scene.server.open("POST", "/profiles/code-runner/mcp", &[BEARER], &body).whole();
@@ -214,6 +217,35 @@ fn only_those_with_the_token_run_code() {
     let path = "/profiles/code-runner/mcp";
     assert_eq!(open.open("POST", path, &[], &body).status, 200);
     assert_eq!(open.open("POST", path, &[("host", "192.0.2.1:8080")], &body).status, 403);
+}
+
+#[test]
+fn guesses_of_the_token_are_slowed_down_and_each_is_written_down() {
+    needs_sandboxes!();
+    let world = World::new();
+    let trail = world.work().join("audit.jsonl");
+    let mut scene = Scene::with(world, &["--audit-log", trail.to_str().unwrap()]);
+    let body = request(1, "ping", json!({}));
+    let paths = ["/mcp", "/profiles/code-runner/mcp", "/sse/message"];
+    let answers: Vec<Answer> = (0..70)
+        .map(|number| {
+            let guess = format!("Bearer guess-{number}");
+            let headers = [("authorization", guess.as_str())];
+            scene.server.open("POST", paths[number % paths.len()], &headers, &body).whole()
+        })
+        .collect();
+    assert!(answers[..60].iter().all(|answer| answer.status == 401), "{:?}", answers[..60].last());
+    for answer in &answers[60..] {
+        assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")), "{answer:?}");
+        assert!(answer.json()["error"].is_string(), "{answer:?}");
+    }
+    assert_eq!(scene.post(&body).status, 200, "who has the token is not kept out by a neighbour");
+    scene.server.signal(Signal::TERM);
+    assert!(scene.server.wait().0.success());
+    let text = fs::read_to_string(&trail).unwrap();
+    let lines = text.lines().filter(|line| line.contains("\"turned_away\"") && line.contains("\"wrong_token\""));
+    assert_eq!(lines.count(), 70, "{text}");
+    assert!(!text.contains("guess-"), "what was guessed is in the trail");
 }
 
 #[test]

@@ -37,14 +37,10 @@ pub struct Insufficient(pub Scope);
 
 /// `metadata`: where it is said who gives out tokens, if anybody does.
 pub fn unknown(unknown: Unknown, metadata: Option<&str>) -> Response {
-    let (error, message) = match unknown {
-        Unknown::Silent => ("", "this server asks for a token: Authorization: Bearer TOKEN"),
-        Unknown::Malformed => {
-            (", error=\"invalid_request\"", "the request does not say in one way who asks: Authorization: Bearer TOKEN")
-        }
-        Unknown::Wrong => {
-            (", error=\"invalid_token\"", "the token is not known here, was revoked, is over, or is for another server")
-        }
+    let message = match unknown {
+        Unknown::Silent => "this server asks for a token: Authorization: Bearer TOKEN",
+        Unknown::Malformed => "the request does not say in one way who asks: Authorization: Bearer TOKEN",
+        Unknown::Wrong => "the token is not known here, was revoked, is over, or is for another server",
         // The token may be good, and a client must not throw it away.
         Unknown::Unsure => {
             let message = "who gave out the token cannot be asked for its keys; come back later";
@@ -52,15 +48,25 @@ pub fn unknown(unknown: Unknown, metadata: Option<&str>) -> Response {
         }
     };
     let mut response = answer::error(StatusCode::UNAUTHORIZED, "denied", message);
-    let mut challenge = format!("Bearer realm=\"sandpen\"{error}");
+    let mut said = challenge(unknown);
     if metadata.is_some() {
-        challenge += &format!(", scope=\"{}\"", Scope::Run.claim());
+        said += &format!(", scope=\"{}\"", Scope::Run.claim());
     }
-    set_challenge(&mut response, challenge);
+    set_challenge(&mut response, said);
     if let Some(metadata) = metadata {
         point_to(metadata, &mut response);
     }
     response
+}
+
+/// What somebody who is not known may show, and what was wrong with what they did.
+pub fn challenge(unknown: Unknown) -> String {
+    let error = match unknown {
+        Unknown::Silent | Unknown::Unsure => "",
+        Unknown::Malformed => ", error=\"invalid_request\"",
+        Unknown::Wrong => ", error=\"invalid_token\"",
+    };
+    format!("Bearer realm=\"sandpen\"{error}")
 }
 
 /// Says in a challenge where more is said.

@@ -245,7 +245,7 @@ impl Endpoints<'_> {
     fn guarded(&self, config: &Config, routes: Router) -> Router {
         let routes = limits::guard(routes, self.turnstile.clone());
         match &config.code_runner.token {
-            Some(token) => bearer::guard(routes, token.clone()),
+            Some(token) => bearer::guard(routes, token.clone(), self.strangers.clone()),
             None => auth::guard(routes, self.authentication.clone(), self.strangers.clone()),
         }
     }

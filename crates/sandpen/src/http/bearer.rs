@@ -7,13 +7,14 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, StatusCode};
+use http::header::{AUTHORIZATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::json;
 
 use super::answer;
-use crate::auth::Principal;
+use crate::auth::strangers::Strangers;
 use crate::auth::token::TokenDigest;
+use crate::auth::{self, Principal, Unknown};
 
 #[derive(Clone, PartialEq, Eq)]
 pub struct ApiToken(TokenDigest);
@@ -48,22 +49,48 @@ impl fmt::Debug for ApiToken {
     }
 }
 
-/// Only for those who have the token.
-pub fn guard(routes: Router, token: ApiToken) -> Router {
-    routes.layer(middleware::from_fn_with_state(token, check))
+impl Refused {
+    fn unknown(self) -> Unknown {
+        match self {
+            Self::Missing => Unknown::Silent,
+            Self::Malformed => Unknown::Malformed,
+            Self::Wrong => Unknown::Wrong,
+        }
+    }
+
+    /// In the words of the older server.
+    fn message(self) -> &'static str {
+        match self {
+            Self::Missing => "Missing Authorization header",
+            Self::Malformed => "Invalid Authorization header format",
+            Self::Wrong => "Invalid API token",
+        }
+    }
 }
 
-async fn check(State(token): State<ApiToken>, mut request: Request, next: Next) -> Response {
-    let message = match token.admit(request.headers()) {
+/// Only for those who have the token.
+pub fn guard(routes: Router, token: ApiToken, strangers: Strangers) -> Router {
+    routes.layer(middleware::from_fn_with_state((token, strangers), check))
+}
+
+async fn check(State((token, strangers)): State<(ApiToken, Strangers)>, mut request: Request, next: Next) -> Response {
+    let refused = match token.admit(request.headers()) {
         Ok(()) => {
             request.extensions_mut().insert(Principal::local());
             return next.run(request).await;
         }
-        Err(Refused::Missing) => "Missing Authorization header",
-        Err(Refused::Malformed) => "Invalid Authorization header format",
-        Err(Refused::Wrong) => "Invalid API token",
+        Err(refused) => refused,
     };
-    answer::json(StatusCode::UNAUTHORIZED, &json!({ "error": message }))
+    // The older server let everybody guess for ever, so it had no words for this.
+    if strangers.turn_away(&request, refused.unknown()) {
+        let message = "Too many invalid API tokens; come back later";
+        return answer::retry_soon(answer::json(StatusCode::TOO_MANY_REQUESTS, &json!({ "error": message })));
+    }
+    let mut response = answer::json(StatusCode::UNAUTHORIZED, &json!({ "error": refused.message() }));
+    if let Ok(challenge) = HeaderValue::try_from(auth::challenge(refused.unknown())) {
+        response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    response
 }
 
 #[cfg(test)]
