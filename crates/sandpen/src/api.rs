@@ -14,7 +14,6 @@ use sandbox::{Error, ErrorKind, Result, SandboxId, SandboxInfo, SandboxService};
 use tokio_util::sync::CancellationToken;
 use tools::{Call, Catalog, ImageSource, Policy, ProfileName, Silent};
 
-use self::places::Places;
 use self::session::SignIn;
 use self::terminals::Terminals;
 use self::usage::Usages;
@@ -22,13 +21,13 @@ use crate::audit::{CallOutcome, CalledTool, Deed, Recorder};
 use crate::auth::Principal;
 use crate::auth::scope::Scope;
 use crate::http::body::Bodies;
+use crate::http::places::{self, Places};
 
 pub mod session;
 
 mod answers;
 mod audit;
 mod live;
-mod places;
 mod playground;
 mod request;
 mod runs;

@@ -28,6 +28,7 @@ pub mod drain;
 pub mod framing;
 pub mod listener;
 pub mod patience;
+pub mod places;
 pub mod tls;
 
 /// Who gets in that can reach the address.

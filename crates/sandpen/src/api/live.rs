@@ -12,13 +12,13 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, sleep_until};
 
 use super::answers::{Answered, need, told};
-use super::places::Place;
 use super::sandboxes::{self, Whose};
 use super::stream::{Told, response};
 use super::{Desk, runs, shapes};
 use crate::auth::Principal;
 use crate::auth::scope::Scope;
 use crate::http::drain::Drain;
+use crate::http::places::Place;
 
 /// Between two looks when nothing happens: what sandboxes use changes all the time.
 const USUAL: Duration = Duration::from_secs(2);

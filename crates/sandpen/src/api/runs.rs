@@ -16,13 +16,13 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::answers::{Answered, need, ok};
-use super::places::Place;
 use super::stream::{Told, response};
 use super::{Desk, not_offered, shapes};
 use crate::audit::CallOutcome;
 use crate::auth::Principal;
 use crate::auth::scope::Scope;
 use crate::http::drain::Drain;
+use crate::http::places::Place;
 
 /// The newest first: those that go on, and those that ended a while ago at most.
 pub fn of(desk: &Desk, principal: &Principal) -> Vec<Job> {

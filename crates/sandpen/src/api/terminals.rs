@@ -20,13 +20,13 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::answers::{Answered, need, ok, told};
-use super::places::{Place, Places, Table};
 use super::stream::{Told, response};
 use super::{Desk, not_offered, request};
 use crate::audit::CallOutcome;
 use crate::auth::Principal;
 use crate::auth::scope::Scope;
 use crate::http::drain::Drain;
+use crate::http::places::{Place, Places, Table};
 use crate::random;
 
 const PLACES: Places = Places { most: 64, most_of_one: 8 };
