@@ -3,6 +3,7 @@
 mod support;
 
 use serde_json::{Value, json};
+use support::caller::Caller;
 use support::server::{Answer, MCP, Server, request};
 use support::{World, sandboxes_work, wait_until};
 
@@ -121,4 +122,23 @@ fn sessions_are_bounded_and_make_room_when_they_end() {
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
     streams.clear();
     wait_until("there is room again", || server.open("GET", "/sse", &[], b"").status == 200);
+}
+
+#[test]
+fn one_owner_cannot_have_the_sessions_of_all() {
+    needs_sandboxes!();
+    let world = World::new();
+    let (alice, bob) = (Caller::new(&world, &["--owner", "alice"]), Caller::new(&world, &["--owner", "bob"]));
+    let server = Server::guarded(&world, &[]);
+    let listen = |caller: &Caller| server.open("GET", "/sse", &[caller.shown()], b"");
+    let mut streams: Vec<_> = (0..64).map(|_| listen(&alice)).collect();
+    assert!(streams.iter().all(|stream| stream.status == 200));
+    let refused = listen(&alice);
+    assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{refused:?}");
+    let refused = refused.whole();
+    assert!(refused.body.contains("as many sessions as one user may"), "{}", refused.body);
+    let his = listen(&bob);
+    assert_eq!(his.status, 200, "somebody else is not kept out");
+    streams.clear();
+    wait_until("she has room again", || listen(&alice).status == 200);
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::auth::scope::Scope;
 use crate::auth::{Insufficient, Principal, insufficient_scope};
 use crate::http::answer;
+use crate::http::places::NoPlace;
 
 /// What a handler says when it does not get to its answer.
 pub type Answered = std::result::Result<Response, Refused>;
@@ -20,6 +21,12 @@ pub struct Refused(Box<Response>);
 impl From<Response> for Refused {
     fn from(response: Response) -> Self {
         Self(Box::new(response))
+    }
+}
+
+impl From<NoPlace> for Refused {
+    fn from(no_place: NoPlace) -> Self {
+        Error::from(no_place).into()
     }
 }
 

@@ -31,6 +31,7 @@ use crate::http::access::{Access, AllowedHost};
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
 use crate::http::listener::{self, Part};
+use crate::http::places::{Places, Share};
 use crate::http::tls::Tls;
 use crate::http::{self, Entrance, bearer};
 use crate::limits::{self, Turnstile};
@@ -89,6 +90,9 @@ impl Arguments {
     }
 }
 
+/// Half of the descriptors are for sandboxes.
+const LISTENER: Part = Part(2);
+
 /// Beside the usual port of the server.
 const PREVIEW_PORT: u16 = 8229;
 
@@ -136,7 +140,8 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let (mut server, adapter) =
             Server::start(&config, &outlet, Callers::OfRequest, audit.recorder(), links, shows).await?;
         let bodies = Bodies::new(config.http.max_body);
-        let turnstile = Turnstile::new(&config);
+        let connections = listener::connections(LISTENER);
+        let turnstile = Turnstile::new(&config, Places::shared(connections, share(&config)));
         let strangers = Strangers::new(audit.recorder());
         let endpoints = Endpoints {
             config: &config,
@@ -193,7 +198,7 @@ pub fn serve(config: Config, inbox: Inbox) -> Result<Exit> {
         let reload = Reload { config: config.clone().into(), server: &server, outlet: &outlet, turnstile, provider };
         service_manager::tell(Condition::Ready);
         let ((), (), ending) = tokio::join!(
-            listener::serve(listener, tls, routes, &drain, Part(2)),
+            listener::serve(listener, tls, routes, &drain, LISTENER),
             Numbers::serve(numbers, &drain),
             reload.end(&mut signals, &drain),
         );
@@ -226,17 +231,20 @@ impl Endpoints<'_> {
         let rights = Rights::of(&adapter);
         let sessions = mcp::sessions(adapter);
         let (bodies, drain) = (|| self.bodies.clone(), self.drain);
+        let share = share(config);
         let mut protocol = match config.server.profile {
-            Some(ProfileName::CodeRunner) => mcp::plain::routes(sessions.clone(), rights.clone(), bodies(), drain),
+            Some(ProfileName::CodeRunner) => {
+                mcp::plain::routes(sessions.clone(), rights.clone(), bodies(), share, drain)
+            }
             Some(ProfileName::Cloudflare) => {
-                mcp::http::routes(Alias::Sse, sessions.clone(), rights.clone(), bodies(), drain)
+                mcp::http::routes(Alias::Sse, sessions.clone(), rights.clone(), bodies(), share, drain)
             }
             Some(ProfileName::SandboxServer | ProfileName::Automata | ProfileName::Philschmid) | None => {
-                mcp::http::routes(Alias::None, sessions.clone(), rights.clone(), bodies(), drain)
+                mcp::http::routes(Alias::None, sessions.clone(), rights.clone(), bodies(), share, drain)
             }
         };
         if self.config.http.legacy_sse {
-            protocol = protocol.merge(mcp::sse::routes(inbox, sessions, rights, bodies(), drain));
+            protocol = protocol.merge(mcp::sse::routes(inbox, sessions, rights, bodies(), share, drain));
         }
         self.guarded(config, protocol)
     }
@@ -311,6 +319,11 @@ fn sign_in(config: &Config) -> SignIn {
 
 fn entrance(config: &Config) -> Entrance {
     if config.http.no_auth && !has_older_token(config) { Entrance::Open } else { Entrance::Token }
+}
+
+/// How much of what callers have together is for one of them: where nobody is asked who they are, all are one.
+fn share(config: &Config) -> Share {
+    if config.http.no_auth || has_older_token(config) { Share::Whole } else { Share::Quarter }
 }
 
 /// Whether all that is served asks for the token that an older server asked for.

@@ -60,20 +60,20 @@ impl Drain {
     }
 }
 
-/// A body during which something goes on.
+/// A body during which something goes on, or is held.
 #[derive(Debug)]
-pub struct Lasting {
+pub struct Lasting<T> {
     body: Body,
-    _going: Going,
+    _held: T,
 }
 
-impl Lasting {
-    pub fn wrap(body: Body, going: Going) -> Body {
-        Body::new(Self { body, _going: going })
+impl<T: Send + Unpin + 'static> Lasting<T> {
+    pub fn wrap(body: Body, held: T) -> Body {
+        Body::new(Self { body, _held: held })
     }
 }
 
-impl hyper::body::Body for Lasting {
+impl<T: Unpin> hyper::body::Body for Lasting<T> {
     type Data = Bytes;
     type Error = axum::Error;
 

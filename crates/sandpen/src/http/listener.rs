@@ -128,7 +128,8 @@ where
 }
 
 /// After asking for all descriptors that this process can get.
-fn connections(Part(part): Part) -> usize {
+/// How many there may be at once.
+pub fn connections(Part(part): Part) -> usize {
     let descriptors = sandbox::system::allow_descriptors();
     CONNECTIONS.min(usize::try_from(descriptors / part).unwrap_or(usize::MAX)).max(1)
 }

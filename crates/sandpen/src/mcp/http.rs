@@ -30,22 +30,23 @@ use rmcp::transport::streamable_http_server::{
 use super::events;
 use super::refusal::{self, refusal};
 use super::rights::Rights;
-use super::sessions::{SessionFailure, Sessions};
+use super::sessions::{self, SessionFailure, Sessions};
 use super::wire::{self, Incoming, Message};
 use crate::auth::{Principal, insufficient_scope};
 use crate::http::answer;
 use crate::http::body::{Bodies, Unread};
 use crate::http::drain::Drain;
+use crate::http::places::Share;
 
 const SESSION_ID: &str = "mcp-session-id";
 
 /// The routes of a server; `handler` makes one for each session and each request that stands by itself.
-pub fn routes<F, H>(alias: Alias, handler: F, rights: Rights, bodies: Bodies, drain: &Drain) -> Router
+pub fn routes<F, H>(alias: Alias, handler: F, rights: Rights, bodies: Bodies, share: Share, drain: &Drain) -> Router
 where
     F: Fn() -> H + Send + Sync + 'static,
     H: ServerHandler,
 {
-    let sessions = Arc::new(Sessions::new());
+    let sessions = Arc::new(Sessions::new(share));
     // Hosts and origins are checked for all routes alike, before any of them is asked; bodies come here as a whole.
     let mut config = StreamableHttpServerConfig::default()
         .disable_allowed_hosts()
@@ -99,11 +100,7 @@ async fn of_their_own(State(sessions): State<Arc<Sessions>>, request: Request, n
     if session_id(request.headers()).is_some_and(|id| sessions.has(id) && !sessions.is_of(id, &owner)) {
         return refusal::no_session();
     }
-    let response = next.run(request).await;
-    if let Some(id) = session_id(response.headers()) {
-        sessions.give(id, &owner);
-    }
-    response
+    sessions::for_owner(owner, next.run(request)).await
 }
 
 async fn accept<H: ServerHandler>(
@@ -131,7 +128,10 @@ async fn accept<H: ServerHandler>(
     match response.status() {
         // The content type was right: this is how the library says that it cannot read the message.
         StatusCode::UNSUPPORTED_MEDIA_TYPE => refusal::unreadable(&body.bytes),
-        StatusCode::INTERNAL_SERVER_ERROR if endpoint.sessions.is_full() => refusal::too_many_sessions(),
+        StatusCode::INTERNAL_SERVER_ERROR => match endpoint.sessions.why_full(&principal.owner) {
+            Some(no_place) => refusal::no_place(no_place),
+            None => in_our_shape(response.into_response()).await,
+        },
         _ => in_our_shape(response.into_response()).await,
     }
 }

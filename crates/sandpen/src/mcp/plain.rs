@@ -20,7 +20,6 @@ use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use super::http::in_our_shape;
 use super::rights::Rights;
@@ -29,12 +28,13 @@ use crate::auth::{Principal, insufficient_scope};
 use crate::http::answer;
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
+use crate::http::places::{Places, Share, Table};
 
 /// Who listen at once. Each holds a connection, of which there are not many more.
 const LISTENERS: usize = 256;
 
 /// The routes of a server; `handler` makes one for each request.
-pub fn routes<F, H>(handler: F, rights: Rights, bodies: Bodies, drain: &Drain) -> Router
+pub fn routes<F, H>(handler: F, rights: Rights, bodies: Bodies, share: Share, drain: &Drain) -> Router
 where
     F: Fn() -> H + Send + Sync + 'static,
     H: ServerHandler,
@@ -50,7 +50,7 @@ where
     let service = StreamableHttpService::new(move || Ok(handler()), sessions, config);
     // Said here, so that whoever may not ask at all is told that first.
     let other_methods = async || answer::method_not_allowed();
-    let listeners = Arc::new(Semaphore::new(LISTENERS));
+    let listeners = Table::new(Places::shared(LISTENERS, share));
     let endpoint = Endpoint { service, rights, bodies, drain: drain.clone(), listeners };
     let methods = post(accept::<H>).get(listen::<H>).fallback(other_methods);
     Router::new().route("/mcp", methods).with_state(endpoint)
@@ -61,7 +61,7 @@ struct Endpoint<H> {
     rights: Rights,
     bodies: Bodies,
     drain: Drain,
-    listeners: Arc<Semaphore>,
+    listeners: Table,
 }
 
 impl<H> Clone for Endpoint<H> {
@@ -77,12 +77,19 @@ impl<H> Clone for Endpoint<H> {
 }
 
 /// One comment, and then nothing that means anything: nobody is told news here. It ends with its client or the server.
-async fn listen<H: ServerHandler>(State(endpoint): State<Endpoint<H>>, method: Method) -> Response {
+async fn listen<H: ServerHandler>(
+    State(endpoint): State<Endpoint<H>>,
+    Extension(principal): Extension<Principal>,
+    method: Method,
+) -> Response {
     // A route for one is a route for the other too, and there is nothing to tell of a stream but the stream.
     if method == Method::HEAD {
         return answer::method_not_allowed();
     }
-    let Ok(place) = endpoint.listeners.try_acquire_owned() else { return refusal::too_many_sessions() };
+    let place = match endpoint.listeners.take(&principal.owner) {
+        Ok(place) => place,
+        Err(no_place) => return refusal::no_place(no_place),
+    };
     let silence = stream::once(async move {
         let _place = place;
         std::future::pending().await

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::wire::{self, Incoming, Message};
 use crate::http::answer;
 use crate::http::body::Unread;
+use crate::http::places::NoPlace;
 
 /// What SDKs use for a session that is over; the specification gives it only a status.
 const SESSION_NOT_FOUND: ErrorCode = ErrorCode(-32001);
@@ -30,10 +31,24 @@ pub fn no_session() -> Response {
     refusal(StatusCode::NOT_FOUND, None, SESSION_NOT_FOUND, message)
 }
 
-pub fn too_many_sessions() -> Response {
+fn too_many_sessions() -> Response {
     let message = "there are too many sessions; end one or come back later";
     let status = StatusCode::SERVICE_UNAVAILABLE;
     answer::retry_soon(refusal(status, None, ErrorCode::INTERNAL_ERROR, message))
+}
+
+/// There may be places for others.
+fn too_many_of_yours() -> Response {
+    let message = "you have as many sessions as one user may; end one or come back later";
+    let status = StatusCode::TOO_MANY_REQUESTS;
+    answer::retry_soon(refusal(status, None, ErrorCode::INTERNAL_ERROR, message))
+}
+
+pub fn no_place(no_place: NoPlace) -> Response {
+    match no_place {
+        NoPlace::Full => too_many_sessions(),
+        NoPlace::Own(_) => too_many_of_yours(),
+    }
 }
 
 /// The session takes nothing more for now.

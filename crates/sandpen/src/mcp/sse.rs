@@ -35,6 +35,7 @@ use super::wire::{self, Incoming, Message};
 use crate::auth::{Principal, insufficient_scope};
 use crate::http::body::Bodies;
 use crate::http::drain::Drain;
+use crate::http::places::{self, Place, Places, Share};
 
 /// Each holds a connection, of which there are not many more.
 const MOST: usize = 256;
@@ -69,12 +70,13 @@ impl Inbox {
 }
 
 /// The routes of a server; `handler` makes one for each session.
-pub fn routes<F, H>(inbox: Inbox, handler: F, rights: Rights, bodies: Bodies, drain: &Drain) -> Router
+pub fn routes<F, H>(inbox: Inbox, handler: F, rights: Rights, bodies: Bodies, share: Share, drain: &Drain) -> Router
 where
     F: Fn() -> H + Clone + Send + Sync + 'static,
     H: ServerHandler,
 {
-    let table = Table { inbox, handler, rights, bodies, drain: drain.clone(), sessions: Arc::default() };
+    let places = places::Table::new(Places::shared(MOST, share));
+    let table = Table { inbox, handler, rights, bodies, places, drain: drain.clone(), sessions: Arc::default() };
     Router::new().route("/sse", get(listen::<F, H>)).route(inbox.path, post(accept::<F>)).with_state(table)
 }
 
@@ -84,6 +86,7 @@ struct Table<F> {
     handler: F,
     rights: Rights,
     bodies: Bodies,
+    places: places::Table,
     drain: Drain,
     sessions: Sessions,
 }
@@ -105,15 +108,13 @@ where
     H: ServerHandler,
 {
     let Ok(id) = random_id() else { return refusal::internal() };
+    let place = match table.places.take(&principal.owner) {
+        Ok(place) => place,
+        Err(no_place) => return refusal::no_place(no_place),
+    };
     let (inbox, incoming) = mpsc::channel(QUEUE);
     let (heard, last_heard) = watch::channel(None);
-    {
-        let mut sessions = lock(&table.sessions);
-        if sessions.len() >= MOST {
-            return refusal::too_many_sessions();
-        }
-        sessions.insert(id.clone(), Session { owner: principal.owner, inbox, heard });
-    }
+    lock(&table.sessions).insert(id.clone(), Session { owner: principal.owner, inbox, heard });
     let Inbox { base, path } = table.inbox;
     let endpoint = Event::default().event("endpoint").data(format!("{base}{path}?sessionId={id}"));
     let (outbox, outlet) = outbox();
@@ -126,7 +127,7 @@ where
         over.cancel();
         let _ = timeout(CLEAN_UP, running.waiting()).await;
     });
-    let leaving = Leaving { sessions: table.sessions, id };
+    let leaving = Leaving { sessions: table.sessions, id, _place: place };
     let messages = stream::unfold((outlet, leaving), next).take_until(ended.cancelled_owned());
     events::response(stream::iter([endpoint]).chain(messages), table.drain.over().clone())
 }
@@ -142,6 +143,7 @@ async fn next((mut outlet, leaving): (Outlet, Leaving)) -> Option<(Event, (Outle
 struct Leaving {
     sessions: Sessions,
     id: String,
+    _place: Place,
 }
 
 impl Drop for Leaving {

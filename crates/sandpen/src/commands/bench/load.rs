@@ -98,7 +98,7 @@ pub fn run(as_json: bool) -> Result<Exit> {
         let tokens = &place.tokens;
         let calls = calls(address, &tokens[0]).await?;
         let by_grant = self::calls(address, &place.grant).await?;
-        let slow = slow_clients(address, &tokens[0]).await?;
+        let slow = slow_clients(address, &tokens[1..]).await?;
         let beside = self::calls(address, &tokens[0]).await?;
         drop(slow);
         let storm = storm(&server, tokens).await?;
@@ -259,12 +259,12 @@ async fn calls(address: SocketAddr, token: &str) -> Result<Calls> {
 }
 
 /// Those that say nothing, that stop in the middle of a head or a body, and that read no answer. They come again when they are
-/// given up.
-async fn slow_clients(address: SocketAddr, token: &str) -> Result<JoinSet<()>> {
-    let head = format!("POST /mcp HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n");
-    let body = format!("{head}content-type: application/json\r\ncontent-length: 100000\r\n\r\n");
+/// given up. Of several owners: one alone does not get so many answers at once.
+async fn slow_clients(address: SocketAddr, tokens: &[String]) -> Result<JoinSet<()>> {
     let mut slow = JoinSet::new();
-    for number in 0..SLOW {
+    for (number, token) in (0..SLOW).zip(tokens.iter().cycle()) {
+        let head = format!("POST /mcp HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n");
+        let body = format!("{head}content-type: application/json\r\ncontent-length: 100000\r\n\r\n");
         let begin = [String::new(), head.clone(), body.clone(), format!("{body}{{")][number % 4].clone();
         slow.spawn(async move {
             loop {
