@@ -344,10 +344,14 @@ impl Cloudflare {
     }
 
     fn uris(&self, listing: &Listing) -> String {
-        let prefix = if self.options.has(ProfileOption::PlainUris) { "" } else { OLD_PREFIX };
-        let name = |path: &GuestPath| path.to_string_lossy()[DIRECTORY.len()..].trim_start_matches('/').to_owned();
-        let uris = listing.entries.iter().map(|entry| format!("file:///{prefix}{}", name(&entry.path)));
-        uris.collect::<Vec<_>>().join("\n")
+        let is_plain = self.options.has(ProfileOption::PlainUris);
+        let uri = |path: &GuestPath| match path.to_string_lossy()[DIRECTORY.len()..].trim_start_matches('/') {
+            name if !is_plain => format!("file:///{OLD_PREFIX}{name}"),
+            // Its name alone would be that of the work directory, and lead there.
+            name if is_from_root(&format!("/{name}")) => format!("file://{DIRECTORY}/{name}"),
+            name => format!("file:///{name}"),
+        };
+        listing.entries.iter().map(|entry| uri(&entry.path)).collect::<Vec<_>>().join("\n")
     }
 }
 
@@ -527,9 +531,17 @@ fn inside(path: &str) -> Result<GuestPath> {
             name => names.push(name),
         }
     }
-    // What is written from the root of the container means the same place.
-    let below = names.strip_prefix(&[&DIRECTORY[1..]]).unwrap_or(&names);
+    let below = match is_from_root(plain(path)) {
+        true => names.strip_prefix(&[&DIRECTORY[1..]]).unwrap_or(&names),
+        false => &names[..],
+    };
     below.iter().try_fold(directory, |path, name| path.join(name.as_bytes()))
+}
+
+/// Whether a path names the work directory from the root of the container. Every other begins in the work directory, where
+/// something may have the same name.
+fn is_from_root(path: &str) -> bool {
+    path.strip_prefix(DIRECTORY).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 fn not_found(error: Error) -> Failure {
@@ -559,10 +571,27 @@ mod tests {
             ("file:///../../../../a.txt", "/workspace/a.txt"),
             ("/a/b", "/workspace/a/b"),
             ("/workspace/a", "/workspace/a"),
+            ("/workspace/", "/workspace"),
+            ("file:///workspace/a", "/workspace/a"),
             ("../../etc/passwd", "/workspace/etc/passwd"),
             ("/workspace/../etc/passwd", "/workspace/etc/passwd"),
             ("", "/workspace"),
             ("./", "/workspace"),
+        ] {
+            assert_eq!(inside(path).unwrap().to_string_lossy(), expected, "{path:?}");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_is_called_like_the_work_directory_is_not_it() {
+        for (path, expected) in [
+            ("workspace", "/workspace/workspace"),
+            ("workspace/a", "/workspace/workspace/a"),
+            ("./workspace/a", "/workspace/workspace/a"),
+            ("file://workspace/a", "/workspace/workspace/a"),
+            ("file:///../../../../workspace", "/workspace/workspace"),
+            ("/workspace/workspace", "/workspace/workspace"),
+            ("/workspaces", "/workspace/workspaces"),
         ] {
             assert_eq!(inside(path).unwrap().to_string_lossy(), expected, "{path:?}");
         }

@@ -272,3 +272,23 @@ async fn a_container_that_reaches_more_than_is_allowed_here_is_not_used() {
     }
     assert!(!exec(&world, "true").await.is_error);
 }
+
+/// By a relative path and by its address, in whichever form that is listed.
+#[tokio::test]
+async fn a_directory_that_is_called_like_the_work_directory_is_reached() {
+    for options in [&[][..], &[ProfileOption::PlainUris]] {
+        let world = world(options).await;
+        exec(&world, "mkdir workspace; echo above > a; echo below > workspace/a").await;
+        let (_, listed, _) = read(&world, "").await;
+        let address = listed.lines().find(|line| line.ends_with("workspace")).unwrap();
+        let (_, below, _) = read(&world, address).await;
+        assert_eq!(read(&world, &below).await.1, "below\n", "{below}");
+        let path = json!({ "args": { "path": "workspace/a" } });
+        assert_eq!(text(&world.call("container_file_delete", path).await), "File deleted: true.");
+        assert_eq!(read(&world, address).await.1, "");
+        assert_eq!(read(&world, "/workspace/a").await.1, "above\n");
+        let path = json!({ "args": { "path": address } });
+        assert_eq!(text(&world.call("container_file_delete", path).await), "File deleted: true.");
+        assert!(read(&world, "").await.1.ends_with("/a"), "{address} is still there");
+    }
+}
