@@ -211,8 +211,8 @@ async fn what_cannot_be_done_is_a_result_without_success() {
     let ran = told(&world.call("run_code", unknown).await);
     assert_eq!(
         ran,
-        json!({ "success": false, "stderr": "Unsupported language: klingon", "output": "Unsupported language: klingon",
-                "files": [] })
+        json!({ "success": false, "stdout": "", "stderr": "Unsupported language: klingon",
+                "output": "Unsupported language: klingon", "files": [] })
     );
     for (name, content) in [("a", "%"), ("a", "eA"), ("../a", "eA=="), ("a/b", "eA=="), ("..", "eA=="), ("a\0", "eA==")]
     {

@@ -20,11 +20,11 @@ pub struct Uploaded {
     pub file: Option<FileObject>,
 }
 
-/// `output` and `files` were the first generation's, `stdout` and `stderr` the second's.
+/// `output` and `files` were the first generation's, `stdout` and `stderr` the second's, which left out `stderr` alone when
+/// it was empty.
 #[derive(Debug, Serialize)]
 pub struct Ran {
     pub success: bool,
-    #[serde(skip_serializing_if = "String::is_empty")]
     pub stdout: String,
     #[serde(skip_serializing_if = "String::is_empty")]
     pub stderr: String,
@@ -109,7 +109,7 @@ mod tests {
              \"http://x/files/1/a%26b\"\n    }\n  ]\n}"
         );
         let quiet = text(&Ran::new(true, String::new(), String::new(), Vec::new()));
-        assert_eq!(quiet, "{\n  \"success\": true,\n  \"output\": \"\",\n  \"files\": []\n}");
+        assert_eq!(quiet, "{\n  \"success\": true,\n  \"stdout\": \"\",\n  \"output\": \"\",\n  \"files\": []\n}");
         assert_eq!(Ran::failed("no".to_owned(), Vec::new()).output, "no");
     }
 
