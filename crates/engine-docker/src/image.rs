@@ -166,6 +166,14 @@ impl Images {
         there(daemon, reference).await
     }
 
+    /// Whether a sandbox that asks for it would get it, as far as that is known without a question to a registry.
+    pub async fn can_be_had(&self, daemon: &Daemon, reference: &Reference) -> Result<bool> {
+        match self.fetch {
+            Fetch::Missing => Ok(true),
+            Fetch::Never => Ok(look(daemon, reference).await?.is_some()),
+        }
+    }
+
     /// An image as its registry has it now.
     pub async fn pull(
         &self,

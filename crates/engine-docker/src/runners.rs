@@ -58,6 +58,11 @@ impl ImageRunners for Labelled {
         Reference::parse(one.as_str()).is_ok_and(|reference| reference.is_called(other.as_str()))
     }
 
+    async fn can_be_had(&self, image: &ImageName) -> Result<bool> {
+        let Shared { images, daemon, .. } = &*self.labels.shared;
+        images.can_be_had(daemon, &Reference::parse(image.as_str())?).await
+    }
+
     async fn refused(&self) -> Result<Vec<String>> {
         Ok(self.look().await?.into_iter().filter_map(std::result::Result::err).collect())
     }

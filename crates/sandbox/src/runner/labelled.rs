@@ -60,6 +60,11 @@ pub trait ImageRunners: fmt::Debug + Send + Sync {
         one == other
     }
 
+    /// Whether a sandbox can be made from this image: it is there, or it would be fetched. No registry is asked.
+    async fn can_be_had(&self, _image: &ImageName) -> Result<bool> {
+        Ok(true)
+    }
+
     /// Images that say that they are runners and are none, each as a sentence with the reason.
     async fn refused(&self) -> Result<Vec<String>> {
         Ok(Vec::new())

@@ -13,7 +13,7 @@ use crate::exec::{ExecRequest, ExecStatus};
 use crate::id::Owner;
 use crate::image::{Image, ImageName};
 use crate::output::OutputCaps;
-use crate::runner::{ImageRunner, Runner, Runners};
+use crate::runner::{ImageRunner, ImageRunners, Runner, Runners};
 use crate::spec::SandboxSpec;
 
 /// A compiler that was never started needs its time to say its version.
@@ -72,7 +72,7 @@ impl SandboxService {
     pub async fn languages(&self, owner: &Owner, image: &Image) -> Result<Vec<Language>> {
         let core = &self.core;
         if let Some(source) = core.settings.image_runners.as_ref().filter(|_| *image == Image::Host) {
-            return self.languages_by_image(&source.list().await?);
+            return self.languages_by_image(&**source).await;
         }
         let asked_at = core.clock.now();
         if let Some(known) = core.languages.get(owner, image, &(), asked_at) {
@@ -87,12 +87,15 @@ impl SandboxService {
         Ok(found)
     }
 
-    /// Where each language is on an image of its own, that image is what can be told of it without fetching it.
-    fn languages_by_image(&self, found: &[ImageRunner]) -> Result<Vec<Language>> {
+    /// Where each language is on an image of its own, that image is what can be told of it without fetching it: a run of code
+    /// would have it.
+    async fn languages_by_image(&self, source: &dyn ImageRunners) -> Result<Vec<Language>> {
+        let found = source.list().await?;
         let mut languages = Vec::new();
-        for runner in self.core.settings.runners.clone().joined_by(found).iter() {
-            let version = match image_among(found, runner)? {
+        for runner in self.core.settings.runners.clone().joined_by(&found).iter() {
+            let version = match image_among(&found, runner)? {
                 Image::Host => None,
+                Image::Named(name) if !source.can_be_had(&name).await? => None,
                 image => Some(format!("on the image {}", image.shown())),
             };
             let remedy = version.is_none().then(|| "ask for an image that has it".to_owned());

@@ -3,8 +3,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use sandbox::engine::fake::FakeHost;
 use sandbox::{
-    ErrorKind, ExecStatus, Image, ImageRunner, ImageRunners, ListOptions, OutputCaps, Result, RunCode, SandboxId,
-    SandboxService, SandboxSpec, ServiceSettings,
+    ErrorKind, ExecStatus, Image, ImageName, ImageRunner, ImageRunners, ListOptions, OutputCaps, Result, RunCode,
+    SandboxId, SandboxService, SandboxSpec, ServiceSettings,
 };
 
 use crate::support::{World, create, kind, owner, seconds, settle, spec};
@@ -169,6 +169,34 @@ async fn an_image_that_runs_a_language_is_found_while_the_service_runs() {
     let version = |name: &str| languages.iter().find(|language| language.name == name).unwrap().version.clone();
     assert_eq!(version("python"), Some(format!("on the image {}", FakeHost::IMAGE)));
     assert_eq!(version("lua"), None);
+}
+
+/// Images of a daemon that fetches nothing, and has this one alone.
+#[derive(Debug)]
+struct Only(&'static str);
+
+#[async_trait]
+impl ImageRunners for Only {
+    async fn list(&self) -> Result<Vec<ImageRunner>> {
+        Ok(Vec::new())
+    }
+
+    async fn can_be_had(&self, image: &ImageName) -> Result<bool> {
+        Ok(image.as_str() == self.0)
+    }
+}
+
+#[tokio::test]
+async fn a_language_whose_published_image_cannot_be_had_is_not_there() {
+    let world = World::new();
+    let only = "docker.io/library/ruby:3.4-slim";
+    let settings = ServiceSettings { image_runners: Some(Arc::new(Only(only))), ..world.settings() };
+    let service = world.process_with(settings).await;
+    let languages = service.languages(&owner(), &Image::Host).await.unwrap();
+    let found: Vec<_> = languages.into_iter().filter(|language| language.version.is_some()).collect();
+    let names: Vec<_> = found.iter().map(|language| language.name.as_str()).collect();
+    assert_eq!(names, ["ruby"]);
+    assert_eq!(found[0].version, Some(format!("on the image {only}")));
 }
 
 #[tokio::test]
