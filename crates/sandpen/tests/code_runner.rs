@@ -150,6 +150,12 @@ fn runners_are_those_whose_programs_are_there() {
     let told = scene.call("list_runners", json!({}));
     let languages: Vec<_> = told["languages"].as_array().unwrap().iter().map(|one| &one["language"]).collect();
     assert!(languages.contains(&&json!("bash")) && !languages.contains(&&json!("nowhere")), "{told}");
+    let listed = scene.ask("tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let run = tools.iter().find(|tool| tool["name"] == "run_code").unwrap();
+    assert_eq!(run["inputSchema"]["properties"]["language"]["enum"], json!(languages), "others are offered");
+    let ran = scene.call("run_code", json!({ "conversationId": "c", "language": "nowhere", "code": "x" }));
+    assert_eq!(ran["stderr"], "Unsupported language: nowhere", "{ran}");
 }
 
 #[test]

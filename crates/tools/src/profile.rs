@@ -48,6 +48,11 @@ pub trait Profile: fmt::Debug + Send + Sync {
     /// In the order in which they are listed.
     fn tools(self: Arc<Self>, policy: &Policy) -> Vec<Tool>;
 
+    /// The languages that its tools offer at this moment, where those are not all that are known.
+    async fn languages(&self, _call: &Call) -> Result<Option<Vec<String>>> {
+        Ok(None)
+    }
+
     /// The answer to a call of a tool that it does not have.
     fn unknown_tool(&self, name: &str) -> Result<Output, Rejection>;
 

@@ -156,6 +156,16 @@ impl Adapter {
         })
     }
 
+    /// Those of an older server that offered no others. While nobody can say which they are, all that are known are offered.
+    async fn found_languages(&self, context: &RequestContext<RoleServer>) -> Option<Vec<String>> {
+        let parts = self.parts();
+        let call = self.call(context, Scope::Read).ok()?;
+        parts.profile()?.languages(&call).await.unwrap_or_else(|error| {
+            tracing::warn!(?error, "the languages that are here are not known");
+            None
+        })
+    }
+
     /// What answers a call of a tool that is not there.
     fn unknown(&self, name: &str, era: Era) -> Result<CallToolResponse, ErrorData> {
         match self.parts().profile() {
@@ -300,20 +310,21 @@ impl ServerHandler for Adapter {
         let parts = self.parts();
         let Parts { service, catalog, .. } = &*parts;
         // Before there is anything to hold on to while the answer comes.
-        let languages = match service.has_changing_runners() {
-            true => current_languages(service).await,
-            false => None,
+        let found = self.found_languages(&context).await;
+        let may_change = found.is_some() || service.has_changing_runners();
+        let languages = match found {
+            None if may_change => current_languages(service).await,
+            found => found,
         };
         let mut tools: Vec<Tool> = catalog.tools().iter().map(|tool| answer::tool(tool, era)).collect();
-        let Labels { meta, ttl_ms, cache_scope } = if service.has_changing_runners() {
-            if let Some((name, schema)) = languages.and_then(|names| catalog.with_languages(names))
-                && let Some(tool) = tools.iter_mut().find(|tool| tool.name == name)
-            {
-                tool.input_schema = Arc::new(schema);
-            }
-            Labels::current(era, self.implementation())
-        } else {
-            Labels::stable(era, self.implementation())
+        if let Some((name, schema)) = languages.and_then(|names| catalog.with_languages(names))
+            && let Some(tool) = tools.iter_mut().find(|tool| tool.name == name)
+        {
+            tool.input_schema = Arc::new(schema);
+        }
+        let Labels { meta, ttl_ms, cache_scope } = match may_change {
+            true => Labels::current(era, self.implementation()),
+            false => Labels::stable(era, self.implementation()),
         };
         Ok(ListToolsResult { meta, ttl_ms, cache_scope, ..ListToolsResult::with_all_items(tools) })
     }

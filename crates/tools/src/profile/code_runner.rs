@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use sandbox::{ByteSize, Error, ErrorKind, Limits, Owner, Result};
+use sandbox::{ByteSize, Error, ErrorKind, Language, Limits, Owner, Result};
 use serde_json::{Map, Value, json};
 
 pub use self::conversations::{Conversation, Conversations};
@@ -18,6 +19,7 @@ use super::{Identity, Offers, Profile, ProfileOption, ProfileOptions};
 use crate::call::Call;
 use crate::content::{Body, Output};
 use crate::error::tell;
+use crate::image;
 use crate::mime;
 use crate::policy::Policy;
 use crate::resources::{Contents, MAX_BYTES, Template};
@@ -32,6 +34,9 @@ mod told;
 const UPLOAD_FILE: &str = "upload_file";
 const RUN_CODE: &str = "run_code";
 const LIST_RUNNERS: &str = "list_runners";
+
+/// Clients ask for the tools first thing, and give up on a server that does not tell them.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct CodeRunner {
@@ -65,6 +70,18 @@ impl Profile for CodeRunner {
             })
         };
         Which::ALL.map(tool).into()
+    }
+
+    /// The older server looked for them before it listened. Here they are looked for to the end, also when the answer cannot
+    /// wait for it: the next one has them.
+    async fn languages(&self, call: &Call) -> Result<Option<Vec<String>>> {
+        let call = call.clone();
+        let looking = tokio::spawn(async move { found(&call).await });
+        let found = tokio::time::timeout(PATIENCE, looking).await;
+        let found = found.map_err(|_| Error::unavailable("which languages there are is still being looked for"))?;
+        let found =
+            found.map_err(|cause| Error::internal("the search for languages broke off").with_cause(cause))??;
+        Ok(Some(found.into_iter().map(|language| language.name).collect()))
     }
 
     fn unknown_tool(&self, name: &str) -> Result<Output, Rejection> {
@@ -316,11 +333,17 @@ fn refused(wrong: Wrong) -> Rejection {
     }
 }
 
-/// Those that were found. One of ours that has no program here would be chosen in vain.
+/// What is listed, what is offered, and what is not refused as unknown. One of ours that has no program here would be chosen
+/// in vain.
+async fn found(call: &Call) -> Result<Vec<Language>> {
+    image::provide(call, &call.policy.image).await?;
+    let languages = call.service.languages(&call.owner, &call.policy.image).await?;
+    Ok(languages.into_iter().filter(|language| language.version.is_some()).collect())
+}
+
 async fn runners(call: &Call) -> Result<Vec<RunnerObject>> {
     let mut runners = Vec::new();
-    let languages = call.service.languages(&call.owner, &call.policy.image).await?;
-    for language in languages.into_iter().filter(|language| language.version.is_some()) {
+    for language in found(call).await? {
         let image = call.service.image_for(&language.name, call.policy.image.clone()).await?;
         runners.push(RunnerObject { language: language.name, image: image.shown() });
     }

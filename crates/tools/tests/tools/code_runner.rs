@@ -325,6 +325,14 @@ async fn runners_are_the_languages_with_their_images() {
     assert_eq!(schema["properties"]["language"]["enum"], json!(languages));
 }
 
+#[tokio::test]
+async fn a_language_whose_program_is_missing_is_refused_as_one_that_nobody_knows() {
+    let world = world().await;
+    let missing = json!({ "conversationId": "c", "language": "ruby", "code": "puts 1" });
+    let ran = told(&world.call("run_code", missing).await);
+    assert_eq!((&ran["success"], &ran["stderr"]), (&json!(false), &json!("Unsupported language: ruby")));
+}
+
 /// Images as a daemon tells of them, with what their labels say.
 #[derive(Debug)]
 struct Labelled(Vec<(&'static str, &'static str)>);

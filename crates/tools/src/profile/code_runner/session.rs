@@ -44,9 +44,7 @@ pub async fn run(call: Call, conversations: Arc<dyn Conversations>, asking: Aski
 async fn serve(call: &Call, conversations: &dyn Conversations, asking: Asking) -> Ran {
     let language = match call.service.runner(&asking.language).await {
         Ok(runner) => runner.name,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ran::failed(format!("Unsupported language: {}", asking.language), Vec::new());
-        }
+        Err(error) if error.kind() == ErrorKind::NotFound => return unsupported(&asking, Vec::new()),
         Err(error) => return failed(&error, Vec::new()),
     };
     let opening = conversations.open(&asking.conversation, super::bounds(&call.policy));
@@ -63,8 +61,23 @@ async fn serve(call: &Call, conversations: &dyn Conversations, asking: Asking) -
     let files = listed(&*conversation, links).await;
     match ran {
         Ok(told) => Ran::new(told.success, told.stdout, told.stderr, files),
+        Err(error) if is_missing(call, &language, &error).await => unsupported(&asking, files),
         Err(error) => failed(&error, files),
     }
+}
+
+/// Whether a run failed because nothing here runs its language. Nobody looks for that before a run: most are of one that is
+/// there.
+async fn is_missing(call: &Call, language: &str, error: &Error) -> bool {
+    if !matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::NotFound) {
+        return false;
+    }
+    let found = super::found(call).await;
+    found.is_ok_and(|found| found.iter().all(|found| found.name != language))
+}
+
+fn unsupported(asking: &Asking, files: Vec<FileObject>) -> Ran {
+    Ran::failed(format!("Unsupported language: {}", asking.language), files)
 }
 
 struct Told {
