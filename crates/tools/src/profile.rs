@@ -41,7 +41,7 @@ pub trait Profile: fmt::Debug + Send + Sync {
     /// What it says that it has besides tools: no more than is served.
     fn offers(&self) -> Offers;
 
-    fn instructions(&self) -> Option<String> {
+    fn instructions(&self, _policy: &Policy) -> Option<String> {
         None
     }
 

@@ -264,7 +264,7 @@ impl ServerHandler for Adapter {
             capabilities.resources = resources.then(ResourcesCapability::default);
             capabilities.prompts = prompts.then(PromptsCapability::default);
             let info = ServerConfig::new(capabilities).with_server_info(implementation_of(profile));
-            return match profile.instructions() {
+            return match profile.instructions(&parts.policy) {
                 Some(text) => info.with_instructions(text),
                 None => info,
             };

@@ -58,9 +58,13 @@ impl Profile for Automata {
     }
 
     fn tools(self: Arc<Self>, policy: &Policy) -> Vec<Tool> {
+        let unused = match self.options.has(ProfileOption::EndContainers) {
+            true => containers::unused(policy),
+            false => policy.lifetime.idle,
+        };
         let tool = |which: Which| {
             let profile = Arc::clone(&self);
-            Tool::older(which.definition(), which.schema(policy), move |call, arguments| {
+            Tool::older(which.definition(unused), which.schema(policy), move |call, arguments| {
                 let profile = Arc::clone(&profile);
                 async move { Ok(profile.answer(which, &call, &arguments).await) }
             })

@@ -20,6 +20,7 @@ use crate::image;
 use crate::policy::Policy;
 use crate::resources::MAX_BYTES;
 use crate::select::Toolset;
+use crate::text;
 use crate::tool::{self, Definition, Hints, Reason, Rejection, Tool};
 
 /// The work directory was four levels deep, and lists of files named each file from the root.
@@ -61,19 +62,19 @@ impl Profile for Cloudflare {
         Offers { resources: false, prompts: false }
     }
 
-    fn instructions(&self) -> Option<String> {
-        Some(
-            "A container for running code, kept for about ten minutes after its last use. Call container_initialize first. \
+    fn instructions(&self, policy: &Policy) -> Option<String> {
+        Some(format!(
+            "A container for running code, kept for about {} after its last use. Call container_initialize first. \
              Use python3 for Python. Use the file tools to read and write files rather than container_exec. All paths are \
-             below the work directory. When something has failed three times, stop and say so."
-                .to_owned(),
-        )
+             below the work directory. When something has failed three times, stop and say so.",
+            text::spoken(containers::unused(policy))
+        ))
     }
 
-    fn tools(self: Arc<Self>, _policy: &Policy) -> Vec<Tool> {
+    fn tools(self: Arc<Self>, policy: &Policy) -> Vec<Tool> {
         let tool = |which: Which| {
             let profile = Arc::clone(&self);
-            Tool::older(which.definition(), which.schema(), move |call, arguments| {
+            Tool::older(which.definition(policy), which.schema(), move |call, arguments| {
                 let profile = Arc::clone(&profile);
                 async move { Ok(profile.answer(which, &call, &arguments).await) }
             })
@@ -101,26 +102,39 @@ impl Which {
     const ALL: [Self; 7] =
         [Self::Initialize, Self::Ping, Self::Exec, Self::Delete, Self::Write, Self::List, Self::Read];
 
-    fn definition(self) -> Definition {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Initialize => "container_initialize",
+            Self::Ping => "container_ping",
+            Self::Exec => "container_exec",
+            Self::Delete => "container_file_delete",
+            Self::Write => "container_file_write",
+            Self::List => "container_files_list",
+            Self::Read => "container_file_read",
+        }
+    }
+
+    fn definition(self, policy: &Policy) -> Definition {
         const CHANGES: Hints = Hints { read_only: false, destructive: true, idempotent: false, open_world: true };
         const READS: Hints = Hints { read_only: true, destructive: false, idempotent: true, open_world: false };
-        let (name, title, description, toolset, hints) = match self {
+        let started = format!(
+            "Start (or restart) a container. It is kept for about {} after its last use.",
+            text::spoken(containers::unused(policy))
+        );
+        let (title, description, toolset, hints) = match self {
             Self::Initialize => (
-                "container_initialize",
                 "Start the container",
-                "Start (or restart) a container. It is kept for about ten minutes after its last use.",
+                started.as_str(),
                 Toolset::Sandboxes,
                 Hints { destructive: false, idempotent: true, ..CHANGES },
             ),
             Self::Ping => (
-                "container_ping",
                 "Ping the container",
                 "Ping the container for liveness. Use this to check if the container is running.",
                 Toolset::Sandboxes,
                 READS,
             ),
             Self::Exec => (
-                "container_exec",
                 "Run a command",
                 "Run a command in the container and return its output. To run code, write it to a file with \
                  container_file_write first. Use python3 for Python.",
@@ -128,31 +142,23 @@ impl Which {
                 CHANGES,
             ),
             Self::Delete => (
-                "container_file_delete",
                 "Delete a file",
                 "Delete a file in the work directory, or a directory with all below it.",
                 Toolset::Files,
                 Hints { open_world: false, ..CHANGES },
             ),
             Self::Write => (
-                "container_file_write",
                 "Write a file",
                 "Create a new file in the work directory with the text, or overwrite the one that is there.",
                 Toolset::Files,
                 Hints { open_world: false, idempotent: true, ..CHANGES },
             ),
-            Self::List => {
-                ("container_files_list", "List files", "List the files in the work directory.", Toolset::Files, READS)
+            Self::List => ("List files", "List the files in the work directory.", Toolset::Files, READS),
+            Self::Read => {
+                ("Read a file", "Read a file of the work directory, or list a directory in it.", Toolset::Files, READS)
             }
-            Self::Read => (
-                "container_file_read",
-                "Read a file",
-                "Read a file of the work directory, or list a directory in it.",
-                Toolset::Files,
-                READS,
-            ),
         };
-        Definition { name, title, description: description.to_owned(), toolset, hints }
+        Definition { name: self.name(), title, description: description.to_owned(), toolset, hints }
     }
 
     /// What is given at all is given in `args`.
@@ -235,7 +241,7 @@ impl Cloudflare {
             // Whatever they are given is nothing to them.
             false => self.serve(which, call, arguments).await,
         };
-        served.unwrap_or_else(|failure| failure.told(which.definition().name))
+        served.unwrap_or_else(|failure| failure.told(which.name()))
     }
 
     async fn serve(&self, which: Which, call: &Call, arguments: Arguments<'_>) -> Result<Output, Failure> {

@@ -6,7 +6,7 @@ use sandbox::{Error, GuestPath, Lifetime, Persistence, Result, SandboxId, Sandbo
 use sha2::{Digest, Sha256};
 
 use crate::call::Call;
-use crate::policy::Asked;
+use crate::policy::{Asked, Policy};
 
 /// As short as Docker shows them; what is shorter is no id.
 const SHORTEST: usize = 12;
@@ -42,8 +42,13 @@ pub async fn find(call: &Call, id: &str) -> Result<SandboxInfo> {
 /// A sandbox of this policy that nobody asked to keep, in which programs start here.
 pub fn spec(call: &Call, image: Option<&str>, directory: &str) -> Result<SandboxSpec> {
     let spec = call.policy.spec(&call.owner, Asked { image, network: None })?;
-    let lifetime = Lifetime { idle: spec.lifetime.idle.min(call.policy.longest_unused), ..spec.lifetime };
+    let lifetime = Lifetime { idle: unused(&call.policy), ..spec.lifetime };
     Ok(SandboxSpec { work_directory: Some(directory.parse::<GuestPath>()?), lifetime, ..spec })
+}
+
+/// How long such a one stays when nobody uses it.
+pub fn unused(policy: &Policy) -> Duration {
+    policy.lifetime.idle.min(policy.longest_unused)
 }
 
 /// The same, for one that is to be found again for as long as the operator says.

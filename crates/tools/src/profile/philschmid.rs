@@ -83,7 +83,7 @@ impl Profile for Philschmid {
         Offers { resources: true, prompts: true }
     }
 
-    fn instructions(&self) -> Option<String> {
+    fn instructions(&self, _policy: &Policy) -> Option<String> {
         Some(
             "Runs code in a secure sandbox, which is a fresh one for each call. Figures and images that Python shows, and \
              pictures that code saves as files in its directory, come back as images."

@@ -216,8 +216,8 @@ impl SandboxServer {
             ),
             Which::Exit => (
                 "Stop and remove a container",
-                "Stop a container and remove it with its files.\n\nArgs:\n    container_id: the container\n    force: do not \
-                 wait for its programs to end\n\nReturns:\n    Whether it was removed",
+                "Stop a container and remove it with its files.\n\nArgs:\n    container_id: the container\n    force: makes no \
+                 difference, its programs are ended at once\n\nReturns:\n    Whether it was removed",
                 Toolset::Sandboxes,
                 CHANGES,
             ),

@@ -1,7 +1,8 @@
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use sandbox::{Network, Owner};
+use sandbox::{Lifetime, Network, Owner};
 use serde_json::{Value, json};
 use tools::profile::{Automata, Cloudflare, CodeImage, CodeRunner, Philschmid, SandboxServer};
 use tools::{Catalog, Ceiling, Offers, Policy, Profile, ProfileName, ProfileOptions, Selection};
@@ -58,7 +59,7 @@ fn what_clients_of_older_servers_see_is_as_it_was() {
         let offers = json!({ "resources": has_resources, "prompts": has_prompts });
         let seen = json!({
             "server": server,
-            "instructions": profile.instructions(),
+            "instructions": profile.instructions(&Policy::default()),
             "offers": offers,
             "tools": tools,
             "templates": templates,
@@ -75,6 +76,21 @@ fn what_clients_of_older_servers_see_is_as_it_was() {
             seen == known,
             "the tools of {name} have changed: look at the difference after SANDPEN_BLESS=1 cargo test -p sandpen-tools"
         );
+    }
+}
+
+/// The operator changes them with `--idle`.
+#[test]
+fn times_that_tools_tell_are_those_of_the_policy() {
+    let lifetime = Lifetime { idle: Duration::from_secs(2 * 60 * 60), ..Lifetime::default() };
+    let policy = Policy { lifetime, ..Policy::default() };
+    for (name, profile) in profiles() {
+        let catalog = Catalog::of_profile(Arc::clone(&profile), &policy, &Selection::default()).unwrap();
+        let told: String = catalog.tools().iter().map(|tool| tool.description.as_str()).collect();
+        let tells = matches!(name, ProfileName::Cloudflare | ProfileName::Automata);
+        assert_eq!(told.contains(" 2 h"), tells, "{name}: {told}");
+        let first = profile.instructions(&policy).unwrap_or_default();
+        assert_eq!(first.contains(" 2 h"), name == ProfileName::Cloudflare, "{name}: {first}");
     }
 }
 

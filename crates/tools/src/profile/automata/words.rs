@@ -1,9 +1,12 @@
 //! What the tools are called, how they are described, and how a run reads.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 
 use crate::policy::Policy;
 use crate::select::Toolset;
+use crate::text;
 use crate::tool::{Definition, Hints};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +48,15 @@ impl Which {
         }
     }
 
-    pub fn definition(self) -> Definition {
+    /// `unused`: how long a container stays that nobody uses.
+    pub fn definition(self, unused: Duration) -> Definition {
         const CHANGES: Hints = Hints { read_only: false, destructive: true, idempotent: false, open_world: true };
         const COPIES: Hints = Hints { idempotent: true, ..CHANGES };
+        let started = format!(
+            "Start a container from an image, to run commands in. Returns its container_id, which the other tools ask for. It \
+             stays until sandbox_stop, or until {} have passed without use.",
+            text::spoken(unused)
+        );
         let (title, description, toolset, hints) = match self {
             Self::CopyFile => (
                 "Copy a file in",
@@ -77,13 +86,9 @@ impl Which {
                 Toolset::Run,
                 CHANGES,
             ),
-            Self::Initialize => (
-                "Start a container",
-                "Start a container from an image, to run commands in. Returns its container_id, which the other tools ask \
-                 for. It stays until sandbox_stop, or until 30 days have passed without use.",
-                Toolset::Sandboxes,
-                Hints { destructive: false, ..CHANGES },
-            ),
+            Self::Initialize => {
+                ("Start a container", started.as_str(), Toolset::Sandboxes, Hints { destructive: false, ..CHANGES })
+            }
             Self::Stop => (
                 "Stop a container",
                 "Stop and remove a container, with all of its files.",
