@@ -84,6 +84,7 @@ const FAILURES: &[(&str, &[&str])] = &[
             "Error saving container: ",
             "Error generating Dockerfile: ",
             "Container x not found",
+            " not found",
             "Error executing tool ",
             "Unknown tool: ",
         ],
@@ -125,6 +126,16 @@ const NEVER: &[(&str, &str, &str)] = &[
     ("sandbox-server", "Error cleaning up container: ", "only an engine that fails, as in a unit test of the profile"),
 ];
 
+/// Tools that cannot succeed on one kind of engine in a transcript, and why.
+const UNABLE: &[(&str, &str, &str, &str)] = &[(
+    "sandbox-server",
+    "export_dockerfile",
+    "embedded",
+    "it needs a base that a registry has, and transcripts have only the machine's own programs; tests/clients has one",
+)];
+
+const KINDS: [&str; 2] = ["embedded", "daemon"];
+
 /// One tool as a client sees it: what it takes, by paths with dots.
 #[derive(Debug, Default, PartialEq)]
 struct Offered {
@@ -142,12 +153,13 @@ pub(crate) fn gaps(profile: &str, transcripts: &Path, schemas: &Path) -> Result<
             steps.extend(taken);
         }
     }
-    let mut gaps = untold(&pinned, &steps);
+    let known = FAILURES.iter().find(|(name, _)| *name == profile).map(|(_, failures)| *failures);
+    let failures = known.ok_or_else(|| format!("nobody has said how {profile} fails"))?;
+    let unable = UNABLE.iter().filter(|(name, ..)| *name == profile).map(|(_, tool, kind, _)| (*tool, *kind)).collect();
+    let mut gaps = untold(&pinned, &steps, failures, &unable);
     let answers: String = steps.iter().map(|step| format!("{}{}\n", step["answer"], step["error"])).collect();
     let never = NEVER.iter().filter(|(name, text, _)| *name == profile && answers.contains(text));
     gaps.extend(never.map(|(_, text, why)| format!("something ends with {text:?}, which cannot be: {why}")));
-    let known = FAILURES.iter().find(|(name, _)| *name == profile).map(|(_, failures)| *failures);
-    let failures = known.ok_or_else(|| format!("nobody has said how {profile} fails"))?;
     let missing = failures.iter().filter(|failure| !answers.contains(**failure));
     gaps.extend(missing.map(|failure| format!("nothing ends with {failure:?}")));
     Ok(gaps)
@@ -158,7 +170,7 @@ fn read(path: &Path) -> Result<Value> {
     Ok(serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?)
 }
 
-fn untold(pinned: &Value, steps: &[Value]) -> Vec<String> {
+fn untold(pinned: &Value, steps: &[Value], failures: &[&str], unable: &BTreeSet<(&str, &str)>) -> Vec<String> {
     let mut gaps = Vec::new();
     let tools = pinned["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
     let name_of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -167,9 +179,14 @@ fn untold(pinned: &Value, steps: &[Value]) -> Vec<String> {
         let (name, mut offered) = (name_of(&tool["name"]), Offered::default());
         offered.read(&tool["input"], "");
         let calls: Vec<&Value> = steps.iter().filter(|step| step["call"] == tool["name"]).collect();
-        let succeeds = |step: &&&Value| step.get("answer").is_some_and(|answer| answer["isError"] != true);
-        if !calls.iter().any(|call| succeeds(&call)) {
-            gaps.push(format!("{name} never succeeds"));
+        for kind in KINDS {
+            let is_of = |step: &Value| step["only"].as_str().is_none_or(|only| only == kind);
+            let does = calls.iter().any(|call| is_of(call) && succeeds(call, failures));
+            match (does, unable.contains(&(name.as_str(), kind))) {
+                (false, false) => gaps.push(format!("{name} never succeeds ({kind})")),
+                (true, true) => gaps.push(format!("{name} succeeds ({kind}), which cannot be")),
+                (true, false) | (false, true) => {}
+            }
         }
         let missing = offered.arguments.keys().filter(|path| !calls.iter().any(|call| at(call, path).is_some()));
         gaps.extend(missing.map(|path| format!("{name} is never given {path}")));
@@ -188,6 +205,19 @@ fn untold(pinned: &Value, steps: &[Value]) -> Vec<String> {
         gaps.push("no tool is called that is not there".to_owned());
     }
     gaps
+}
+
+/// Whether the answer to a step is none that tells of a failure: most older servers flagged none of them.
+fn succeeds(step: &Value, failures: &[&str]) -> bool {
+    let Some(answer) = step.get("answer").filter(|answer| answer["isError"] != true) else { return false };
+    let Some(text) = answer["content"][0]["text"].as_str() else { return true };
+    // A result that is JSON says it with its first member.
+    let first = text.trim_start_matches(['{', '\n', ' ']);
+    let tells = |failure: &&str| {
+        let failure = failure.replace("\\\"", "\"");
+        first.starts_with(&failure) || text.ends_with(&failure)
+    };
+    !failures.iter().any(tells)
 }
 
 impl Offered {
@@ -241,7 +271,9 @@ pub(crate) fn sees_what_is_missing() -> Result<()> {
     let pinned = serde_json::json!({ "tools": [{ "name": "one", "input": { "required": ["a"], "properties": {
         "a": { "type": "object", "required": ["b"], "properties": { "b": { "type": "string" }, "c": { "type": "integer" } } } } } }] });
     let step = |arguments: Value| serde_json::json!({ "call": "one", "arguments": arguments, "answer": {} });
-    let some = [step(serde_json::json!({ "a": { "b": "x" } }))];
+    let unable = BTreeSet::new();
+    let untold = |steps: &[Value]| untold(&pinned, steps, &["bad: ", "\\\"ok\\\": false"], &unable);
+    let mut some = [step(serde_json::json!({ "a": { "b": "x" } }))];
     let expected = [
         "one is never given a.c",
         "one is never called without a",
@@ -249,9 +281,24 @@ pub(crate) fn sees_what_is_missing() -> Result<()> {
         "one is never given something of the wrong kind",
         "no tool is called that is not there",
     ];
-    let found = untold(&pinned, &some);
+    let found = untold(&some);
     if found != expected {
         return Err(format!("it finds {found:?}").into());
+    }
+    for (text, only, missing) in [
+        ("bad: it failed", "", &["embedded", "daemon"][..]),
+        ("{\n  \"ok\": false\n}", "", &["embedded", "daemon"]),
+        ("good", "daemon", &["embedded"]),
+        ("not bad: it worked", "", &[]),
+    ] {
+        some[0]["answer"] = serde_json::json!({ "content": [{ "type": "text", "text": text }] });
+        some[0]["only"] = if only.is_empty() { Value::Null } else { only.into() };
+        let found = untold(&some);
+        let of_success: Vec<_> = found.iter().filter(|gap| gap.contains("succeeds")).collect();
+        let expected: Vec<_> = missing.iter().map(|kind| format!("one never succeeds ({kind})")).collect();
+        if !of_success.iter().copied().eq(&expected) {
+            return Err(format!("of the answer {text:?} it finds {of_success:?}").into());
+        }
     }
     let all = [
         step(serde_json::json!({})),
@@ -259,6 +306,6 @@ pub(crate) fn sees_what_is_missing() -> Result<()> {
         step(serde_json::json!({ "a": { "b": 1 } })),
         serde_json::json!({ "call": "two", "error": {} }),
     ];
-    let found = untold(&pinned, &all);
+    let found = untold(&all);
     if found.is_empty() { Ok(()) } else { Err(format!("it finds {found:?} where all is told").into()) }
 }
