@@ -214,7 +214,8 @@ impl Config {
 
     fn serving_with(self, lookup: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
         let Some(profile) = self.server.profile else { return Ok(self) };
-        let first = [profiles::wishes(profile), profiles::grants(profile), profiles::variables(profile, &lookup)?];
+        let grants = profiles::grants(profile, self.is_written(Key::AllowImage));
+        let first = [profiles::wishes(profile), grants, profiles::variables(profile, &lookup)?];
         let mut config = self.read_with(first, Some(profiles::over_the_file(profile, &lookup)?))?;
         profiles::ease(profile, &mut config.sandbox);
         if profile == ProfileName::CodeRunner {

@@ -131,4 +131,24 @@ mod tests {
             assert_eq!(plain.as_profile(profile).unwrap().sandbox.network, Network::None, "{profile}");
         }
     }
+
+    /// The older server took every image of its daemon at its labels. A name that the operator writes counts more.
+    #[test]
+    fn images_of_registries_are_runners_for_a_server_of_code_runner_alone() {
+        let covers = |config: &Config, name: &str| {
+            config.daemon.runner_images.iter().any(|pattern| pattern.covers(&name.parse().unwrap()))
+        };
+        let fetched = "ghcr.io/owner/mcp-code-sandbox-runner-python:latest";
+        for &profile in ProfileName::ALL {
+            let is_believed = covers(&serving(profile, &[]), fetched);
+            assert_eq!(is_believed, profile == ProfileName::CodeRunner, "{profile}");
+        }
+        let named = serving(ProfileName::CodeRunner, &[(Key::RunnerImage, "ghcr.io/team/*")]);
+        assert!(covers(&named, "ghcr.io/team/runner:1") && !covers(&named, fetched));
+        // Its clients cannot have anything fetched; where others may, and beside them, it is given nothing.
+        assert!(serving(ProfileName::CodeRunner, &[]).server.images.is_empty());
+        assert!(!covers(&serving(ProfileName::CodeRunner, &[(Key::AllowImage, "*")]), fetched));
+        let plain = Config::resolve([Written::new(Origin::Flags)]).unwrap();
+        assert!(!covers(&plain.as_profile(ProfileName::CodeRunner).unwrap(), fetched));
+    }
 }

@@ -51,10 +51,15 @@ pub fn wishes(profile: ProfileName) -> Written {
     written(profile, wishes)
 }
 
-/// What its clients may ask for, when the operator chose it for the whole server.
-pub fn grants(profile: ProfileName) -> Written {
+/// What its clients may ask for, when the operator chose it for the whole server. `images_are_open`: somebody else wrote which
+/// images clients may name.
+pub fn grants(profile: ProfileName, images_are_open: bool) -> Written {
     let grants: &[(Key, &str)] = match profile {
-        ProfileName::Cloudflare | ProfileName::Philschmid | ProfileName::CodeRunner => &[(Key::MaxNetwork, "internet")],
+        ProfileName::Cloudflare | ProfileName::Philschmid => &[(Key::MaxNetwork, "internet")],
+        // It believed the labels of every image of its daemon. None of its tools names an image, so nobody has one fetched here
+        // in order to take over a language, unless the profiles beside it may.
+        ProfileName::CodeRunner if !images_are_open => &[(Key::MaxNetwork, "internet"), (Key::RunnerImage, "*")],
+        ProfileName::CodeRunner => &[(Key::MaxNetwork, "internet")],
         ProfileName::SandboxServer | ProfileName::Automata => {
             &[(Key::MaxNetwork, "internet"), (Key::AllowImage, "*"), (Key::AllowImage, "host")]
         }
