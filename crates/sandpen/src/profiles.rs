@@ -52,10 +52,12 @@ mod tests {
     use std::time::Duration;
 
     use sandbox::{Network, Quota};
+    use tools::{Catalog, Selection};
 
     use super::*;
     use crate::attach::Screen;
     use crate::config::{Origin, Written};
+    use crate::wiring;
 
     /// A server for this one alone.
     fn serving(profile: ProfileName, values: &[(Key, &str)]) -> Config {
@@ -150,5 +152,15 @@ mod tests {
         assert!(!covers(&serving(ProfileName::CodeRunner, &[(Key::AllowImage, "*")]), fetched));
         let plain = Config::resolve([Written::new(Origin::Flags)]).unwrap();
         assert!(!covers(&plain.as_profile(ProfileName::CodeRunner).unwrap(), fetched));
+    }
+
+    #[test]
+    fn containers_of_automata_start_from_the_image_of_the_older_server() {
+        let config = serving(ProfileName::Automata, &[]);
+        let policy = wiring::policy(&config).unwrap();
+        let profile = profile(ProfileName::Automata, &config).unwrap();
+        let catalog = Catalog::of_profile(profile, &policy, &Selection::default()).unwrap();
+        let schema = &catalog.find("sandbox_initialize").unwrap().input_schema;
+        assert_eq!(schema["properties"]["image"]["default"], "python:3.12-slim-bookworm");
     }
 }
