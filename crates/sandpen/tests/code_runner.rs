@@ -674,10 +674,13 @@ fn all_files_are_of_user_1000() {
     let own = fs::metadata(scene.root()).unwrap();
     let expected = if own.uid() == 0 { (1000, 1000) } else { (own.uid(), own.gid()) };
     let directory = scene.root().join(names(&scene.root()).into_iter().find(|name| name != ".locks").unwrap());
-    for (path, mode) in [("", 0o755), ("uploaded", 0o644), ("d", 0o755), ("d/made", 0o600)] {
+    // An upload has what the mask leaves of 666, as every file that this test writes.
+    let written = scene.world.work().join("written");
+    fs::write(&written, "x").unwrap();
+    let masked = fs::metadata(&written).unwrap().mode() & 0o777;
+    for (path, mode) in [("", 0o700), ("uploaded", masked), ("d", 0o755), ("d/made", 0o600)] {
         let found = fs::metadata(directory.join(path)).unwrap();
         assert_eq!((found.uid(), found.gid()), expected, "{path:?}");
-        // As far as the mask lets it.
-        assert_eq!(found.mode() & 0o777 & !mode, 0, "{path:?} has {:o}", found.mode());
+        assert_eq!(found.mode() & 0o777, mode, "{path:?} has {:o}", found.mode());
     }
 }
