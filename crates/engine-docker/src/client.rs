@@ -55,6 +55,9 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// How long one of several usual places may take to say that it is there.
 const GREETING: Duration = Duration::from_secs(5);
 
+/// More than any host has. Each is a line of what a container is made of.
+const MOST_PROCESSORS: u32 = 8192;
+
 /// A daemon that has answered once.
 #[derive(Clone, Debug)]
 pub struct Daemon {
@@ -88,6 +91,7 @@ pub struct DaemonFacts {
     pub swap_limit: bool,
     pub process_limit: bool,
     pub cpu_limit: bool,
+    pub processors: u32,
 }
 
 /// The two directions of a program's streams.
@@ -444,6 +448,7 @@ fn said(place: String, info: &SystemInfo) -> DaemonFacts {
         swap_limit: info.swap_limit.unwrap_or(false),
         process_limit: info.pids_limit.unwrap_or(false),
         cpu_limit: info.cpu_cfs_quota.unwrap_or(false),
+        processors: info.ncpu.and_then(|count| u32::try_from(count).ok()).unwrap_or(0).min(MOST_PROCESSORS),
     }
 }
 
@@ -471,5 +476,13 @@ mod tests {
             assert!(!told(option).seccomp, "{option}");
         }
         assert!(told("name=rootless").rootless);
+    }
+
+    #[test]
+    fn numbers_of_processors_that_cannot_be_are_not_believed() {
+        for (said_so, count) in [(Some(4), 4), (Some(-1), 0), (None, 0), (Some(i64::MAX), 0), (Some(1 << 20), 8192)] {
+            let info = SystemInfo { ncpu: said_so, ..SystemInfo::default() };
+            assert_eq!(said(String::new(), &info).processors, count, "{said_so:?}");
+        }
     }
 }

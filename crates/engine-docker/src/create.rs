@@ -292,6 +292,7 @@ impl Shared {
             volumes: &image.volumes,
             runtime: self.config.runtime.as_deref(),
             has_ipv6: !self.without_ipv6.load(Ordering::Relaxed),
+            processors: self.daemon.facts().processors,
             kernel: self.kernel(),
         });
         let name = record::container_name(&description.id);

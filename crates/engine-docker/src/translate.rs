@@ -65,7 +65,8 @@ const LARGEST_SHARED_MEMORY: u64 = 64 << 20;
 const LOGS: u64 = 40 << 20;
 
 /// Files and directories of the kernel that tell about the host, or that only root could use and should not be able to: what
-/// daemons hide by themselves, and what the embedded engine hides besides. A kernel may lack some.
+/// daemons hide by themselves, and what the embedded engine hides besides. A kernel may lack some. What they hide of each
+/// processor is in [`hidden`].
 const HIDDEN: [&str; 41] = [
     "/proc/acpi",
     "/proc/asound",
@@ -130,6 +131,8 @@ pub struct Wanted<'a> {
     pub runtime: Option<&'a str>,
     /// Whether the daemon's host knows addresses of the sixth version.
     pub has_ipv6: bool,
+    /// How many the daemon's host has.
+    pub processors: u32,
     pub kernel: Kernel,
 }
 
@@ -218,9 +221,9 @@ fn host(wanted: &Wanted<'_>) -> HostConfig {
         auto_remove: Some(!wanted.description.keeps_files()),
         cap_add: Some(rights.map(|right| (*right).to_owned()).collect()),
         cap_drop: Some(vec!["ALL".to_owned()]),
-        security_opt: Some(security(wanted.flavour)),
+        security_opt: Some(security(wanted)),
         // In place of the daemon's own list, which this one contains.
-        masked_paths: (wanted.flavour == Flavour::Docker).then(|| HIDDEN.map(str::to_owned).to_vec()),
+        masked_paths: (wanted.flavour == Flavour::Docker).then(|| hidden(wanted.processors)),
         privileged: Some(false),
         readonly_rootfs: Some(!is_layered),
         // Also for a sandbox that has one: it is made inside, and nothing of the daemon's is in it.
@@ -248,13 +251,20 @@ fn host(wanted: &Wanted<'_>) -> HostConfig {
     }
 }
 
-fn security(flavour: Flavour) -> Vec<String> {
+fn security(wanted: &Wanted<'_>) -> Vec<String> {
     let no_new_privileges = "no-new-privileges".to_owned();
-    match flavour {
+    match wanted.flavour {
         Flavour::Docker => vec![no_new_privileges],
         // It has a word for this where Docker has a list, and adds to its own.
-        Flavour::Podman => vec![no_new_privileges, format!("mask={}", HIDDEN.join(":"))],
+        Flavour::Podman => vec![no_new_privileges, format!("mask={}", hidden(wanted.processors).join(":"))],
     }
+}
+
+/// How often each processor was too hot tells what others do on the host, and Docker hides it since version 28. Older ones are
+/// told the same: a runtime passes over what is not there.
+fn hidden(processors: u32) -> Vec<String> {
+    let heat = (0..processors).map(|number| format!("/sys/devices/system/cpu/cpu{number}/thermal_throttle"));
+    HIDDEN.into_iter().map(str::to_owned).chain(heat).collect()
 }
 
 /// Docker turns addresses of the sixth version off where it gives none itself.

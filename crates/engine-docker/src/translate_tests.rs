@@ -9,10 +9,19 @@ const MAKER: Maker<'static> = Maker { installation: "0123456789abcdef", instance
 
 fn translated(flavour: Flavour, description: &Description, volumes: &[String], runtime: Option<&str>) -> String {
     let kernel = Kernel::of(runtime, &DaemonFacts::default());
-    let agent_volume = "sandpen-agent-hash";
     let hosts = (flavour == Flavour::Podman).then_some("/volumes/sandpen-agent-hash/_data/hosts");
-    let has_ipv6 = true;
-    let wanted = Wanted { flavour, maker: MAKER, description, agent_volume, hosts, volumes, runtime, has_ipv6, kernel };
+    let wanted = Wanted {
+        flavour,
+        maker: MAKER,
+        description,
+        agent_volume: "sandpen-agent-hash",
+        hosts,
+        volumes,
+        runtime,
+        has_ipv6: true,
+        processors: 2,
+        kernel,
+    };
     // By way of a value, whose keys can be put in order.
     let mut value = serde_json::to_value(container(&wanted)).unwrap();
     value.sort_all_objects();
@@ -51,6 +60,15 @@ fn containers_are_what_the_golden_files_say() {
     odd.limits = enforced_limits(&odd.limits);
     let volumes = ["/var/lib/data".to_owned(), "/tmp".to_owned()];
     check("docker-odd.json", &translated(Flavour::Docker, &odd, &volumes, Some("runsc")));
+}
+
+#[test]
+fn what_newer_daemons_hide_of_each_processor_is_hidden_by_us() {
+    for flavour in [Flavour::Docker, Flavour::Podman] {
+        let told = translated(flavour, &plain(), &[], None);
+        let is_hidden = |number: u32| told.contains(&format!("/sys/devices/system/cpu/cpu{number}/thermal_throttle"));
+        assert_eq!([0, 1, 2].map(is_hidden), [true, true, false], "{told}");
+    }
 }
 
 #[test]
