@@ -377,6 +377,37 @@ impl Shared {
         self.forget_checkpoints(id);
         self.remove_kept_volume(id).await
     }
+
+    async fn list(&self) -> Result<Vec<EngineSandbox>> {
+        // Those of ours as they are at this moment: to look around takes longer than some of them live.
+        let known: Vec<Arc<Live>> = self.sandboxes().values().cloned().collect();
+        let (ended, ours): (Vec<&Arc<Live>>, Vec<&Arc<Live>>) =
+            known.iter().partition(|live| live.connection.is_closed());
+        let ours = ours.into_iter().map(|live| EngineSandbox {
+            id: live.description.id.clone(),
+            owner: live.description.owner.clone(),
+            name: live.description.name.clone(),
+            persistence: live.description.persistence,
+            rest: None,
+        });
+        for live in ended {
+            if let Ok(false) = self.outlived_its_stream(live).await {
+                self.drop_known(live);
+            }
+        }
+        let mut found: BTreeMap<SandboxId, EngineSandbox> = ours.map(|found| (found.id.clone(), found)).collect();
+        for other in self.look_around().await? {
+            let is_known = found.contains_key(&other.id);
+            if !is_known && other.rest.is_none() && self.config.reopen == Reopen::WhenListed {
+                self.reopen(&other.id).await;
+            }
+            // The daemon's word on one that rests is newer than ours: our stream to it ends a moment later.
+            if !is_known || other.rest.is_some() {
+                found.insert(other.id.clone(), other);
+            }
+        }
+        Ok(found.into_values().collect())
+    }
 }
 
 /// A sandbox as it is found.
@@ -409,34 +440,8 @@ impl Engine for DockerEngine {
     }
 
     async fn list(&self) -> Result<Vec<EngineSandbox>> {
-        // Those of ours as they are at this moment: to look around takes longer than some of them live.
-        let known: Vec<Arc<Live>> = self.shared.sandboxes().values().cloned().collect();
-        let (ended, ours): (Vec<&Arc<Live>>, Vec<&Arc<Live>>) =
-            known.iter().partition(|live| live.connection.is_closed());
-        let ours = ours.into_iter().map(|live| EngineSandbox {
-            id: live.description.id.clone(),
-            owner: live.description.owner.clone(),
-            name: live.description.name.clone(),
-            persistence: live.description.persistence,
-            rest: None,
-        });
-        for live in ended {
-            if let Ok(false) = self.shared.outlived_its_stream(live).await {
-                self.shared.drop_known(live);
-            }
-        }
-        let mut found: BTreeMap<SandboxId, EngineSandbox> = ours.map(|found| (found.id.clone(), found)).collect();
-        for other in self.shared.look_around().await? {
-            let is_known = found.contains_key(&other.id);
-            if !is_known && other.rest.is_none() && self.shared.config.reopen == Reopen::WhenListed {
-                self.shared.reopen(&other.id).await;
-            }
-            // The daemon's word on one that rests is newer than ours: our stream to it ends a moment later.
-            if !is_known || other.rest.is_some() {
-                found.insert(other.id.clone(), other);
-            }
-        }
-        Ok(found.into_values().collect())
+        // It is many questions, and to each of them a daemon that hangs would have its whole time.
+        self.shared.daemon.unless_hanging(self.shared.list()).await
     }
 
     async fn start(&self, id: &SandboxId, request: &ExecRequest) -> Result<Process> {

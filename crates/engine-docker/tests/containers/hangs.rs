@@ -19,6 +19,7 @@ pub const CASES: &[Case] = &[
     ("hangs::what_another_daemon_does_not_know_is_not_gone", |world| Box::pin(replaced(world))),
     ("hangs::a_daemon_that_was_set_up_anew_is_asked_what_it_can", |world| Box::pin(set_up_anew(world))),
     ("hangs::many_who_ask_are_told_together", |world| Box::pin(with_many(world))),
+    ("hangs::a_list_with_many_that_ended_is_told_in_time", |world| Box::pin(at_a_list(world))),
     ("hangs::files_that_do_not_get_through_are_given_up", |world| Box::pin(with_files(world))),
 ];
 
@@ -228,6 +229,23 @@ async fn with_files(world: World) {
     engine.save(&id, &name).await.unwrap();
     engine.destroy(&id).await.unwrap();
     assert!(engine.forget(&spec().owner, &name).await.unwrap());
+}
+
+/// Each that has ended is a question of its own.
+async fn at_a_list(world: World) {
+    let door = Door::open(&world);
+    let engine = door.engine(&world).await;
+    let ended = [make(&engine, &spec()).await, make(&engine, &spec()).await];
+    for id in &ended {
+        world.remove(&format!("sandpen-{id}")).await;
+    }
+    // For the engine to see that its streams have ended.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    door.close_at("DELETE ");
+    let started = Instant::now();
+    is_unavailable(&engine.list().await.unwrap_err(), started);
+    door.reopen();
+    eventually("they are seen to be gone", async || engine.list().await.is_ok_and(|listed| listed.is_empty())).await;
 }
 
 fn is_unavailable(error: &Error, started: Instant) {
