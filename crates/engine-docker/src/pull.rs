@@ -47,7 +47,9 @@ impl Pull {
         let login = login.map(|login| credentials(reference.registry(), login));
         let mut said = Box::pin(daemon.pull(&reference.repository, reference.version(), login));
         loop {
-            match tokio::time::timeout(SILENCE, said.next()).await {
+            // A registry may take its time, and the daemon says nothing meanwhile; one that hangs says nothing to anybody.
+            let next = async { Ok(tokio::time::timeout(SILENCE, said.next()).await) };
+            match daemon.unless_hanging(next).await? {
                 Ok(None) => return Ok(()),
                 Ok(Some(Ok(info))) => progress(heard(info)),
                 Ok(Some(Err(failure))) => return Err(not_pulled(daemon, failure, reference, known)),

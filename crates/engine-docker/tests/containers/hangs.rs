@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
     ("hangs::a_daemon_that_was_set_up_anew_is_asked_what_it_can", |world| Box::pin(set_up_anew(world))),
     ("hangs::many_who_ask_are_told_together", |world| Box::pin(with_many(world))),
     ("hangs::a_list_with_many_that_ended_is_told_in_time", |world| Box::pin(at_a_list(world))),
+    ("hangs::a_pull_is_waited_for_as_long_as_the_daemon_answers", |world| Box::pin(in_a_pull(world))),
     ("hangs::files_that_do_not_get_through_are_given_up", |world| Box::pin(with_files(world))),
 ];
 
@@ -246,6 +247,29 @@ async fn at_a_list(world: World) {
     is_unavailable(&engine.list().await.unwrap_err(), started);
     door.reopen();
     eventually("they are seen to be gone", async || engine.list().await.is_ok_and(|listed| listed.is_empty())).await;
+}
+
+/// Nobody is where the image is to come from, which the daemon says when it is asked.
+async fn in_a_pull(world: World) {
+    let name = "127.0.0.1:9/sandpen/nowhere:1".parse().unwrap();
+    let (slow, hung) = (Door::open(&world), Door::open(&world));
+    let (of_slow, of_hung) = (slow.engine(&world).await, hung.engine(&world).await);
+    slow.hold_back("/images/create");
+    hung.close_at("/images/create");
+    let started = Instant::now();
+    let waited_for = async {
+        let let_through = async {
+            tokio::time::sleep(PROMISED + Duration::from_secs(5)).await;
+            slow.let_through();
+        };
+        let (pulled, ()) = tokio::join!(of_slow.pull(&name, &|_| ()), let_through);
+        let error = pulled.unwrap_err();
+        assert!(error.message().contains("127.0.0.1:9"), "the daemon was not waited for: {error:?}");
+    };
+    let given_up = async {
+        is_unavailable(&of_hung.pull(&name, &|_| ()).await.unwrap_err(), started);
+    };
+    tokio::join!(waited_for, given_up);
 }
 
 fn is_unavailable(error: &Error, started: Instant) {
