@@ -110,18 +110,24 @@ fn away(
 pub(crate) fn hung(scene: &mut Scene) -> Result<()> {
     let mut server = scene.server("hung")?;
     let sandbox = server.good("create_sandbox", &json!({}))?["sandbox_id"].take();
-    let here = json!({"command": "echo here", "sandbox_id": sandbox});
-    expect_here(&mut server, &here)?;
+    let lasting = server.good("create_sandbox", &json!({"persist": true}))?["sandbox_id"].take();
+    let here = [&sandbox, &lasting].map(|id| json!({"command": "echo here", "sandbox_id": id}));
+    here.iter().try_for_each(|here| expect_here(&mut server, here))?;
     scene.daemon.hang()?;
     let started = Instant::now();
     // Commands become jobs when a daemon takes its time; these are answered.
-    let file = json!({"sandbox_id": sandbox, "path": "/etc/os-release"});
+    let file = |id: &Value| json!({"sandbox_id": id, "path": "/etc/os-release"});
     let other = json!({"memory_mb": 300});
-    let asked = [server.call("read_file", &file)?, server.call("create_sandbox", &other)?];
+    let asked = [
+        server.call("read_file", &file(&sandbox))?,
+        server.call("read_file", &file(&lasting))?,
+        server.call("create_sandbox", &other)?,
+    ];
     let told = asked.into_iter().try_for_each(|asked| is_unavailable(&mut server, asked, started));
     scene.daemon.go_on()?;
     told?;
-    expect_here(&mut server, &here)
+    here.iter().try_for_each(|here| expect_here(&mut server, here))?;
+    server.good("stop_sandbox", &json!({"sandbox_id": lasting})).map(drop)
 }
 
 /// The same while much is under way: nobody waits for those before it, and what moves files does not wait for ever.

@@ -297,7 +297,7 @@ impl Shared {
     /// One that we have a stream to.
     async fn known(&self, id: &SandboxId) -> Result<Option<Arc<Live>>> {
         let Some(live) = self.sandboxes().get(id).cloned() else { return Ok(None) };
-        if self.is_reached(&live).await {
+        if self.is_reached(&live).await? {
             return Ok(Some(live));
         }
         let is_there = self.outlived_its_stream(&live).await?;
@@ -308,12 +308,16 @@ impl Shared {
     /// Whether our stream still leads to it. One that its operator can stop may have been, and a daemon says so to whoever
     /// stopped it before it closes the stream. What is asked of it now would be lost on the way, and nobody could tell whether
     /// it had begun; so such a one is first asked what can be asked again.
-    async fn is_reached(&self, live: &Live) -> bool {
-        if live.description.keeps_files() && !live.connection.is_closed() {
-            // What it answers is no matter. One that is silent but not gone is told of by what is then asked of it.
-            let _ = live.connection.measure().await;
+    async fn is_reached(&self, live: &Live) -> Result<bool> {
+        if !live.description.keeps_files() || live.connection.is_closed() {
+            return Ok(!live.connection.is_closed());
         }
-        !live.connection.is_closed()
+        match live.connection.measure().await {
+            // It was waited for as long as anything is; each further question would be so much more.
+            Err(error) if error.kind() == ErrorKind::Unavailable && !live.connection.is_closed() => Err(error),
+            // What it answers is no matter.
+            Ok(_) | Err(_) => Ok(!live.connection.is_closed()),
+        }
     }
 
     /// Whether a sandbox is there although our stream to it has ended. An ephemeral one is not: it ends with its stream.

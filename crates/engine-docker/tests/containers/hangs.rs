@@ -21,6 +21,7 @@ pub const CASES: &[Case] = &[
     ("hangs::many_who_ask_are_told_together", |world| Box::pin(with_many(world))),
     ("hangs::a_list_with_many_that_ended_is_told_in_time", |world| Box::pin(at_a_list(world))),
     ("hangs::a_pull_is_waited_for_as_long_as_the_daemon_answers", |world| Box::pin(in_a_pull(world))),
+    ("hangs::a_persistent_one_is_told_of_as_soon_as_any", |world| Box::pin(with_a_persistent_one(world))),
     ("hangs::files_that_do_not_get_through_are_given_up", |world| Box::pin(with_files(world))),
 ];
 
@@ -270,6 +271,31 @@ async fn in_a_pull(world: World) {
         is_unavailable(&of_hung.pull(&name, &|_| ()).await.unwrap_err(), started);
     };
     tokio::join!(waited_for, given_up);
+}
+
+/// Before anything is done in one that its operator may have stopped, it is asked whether it is there.
+async fn with_a_persistent_one(world: World) {
+    let door = Door::open(&world);
+    let engine = door.engine(&world).await;
+    let persistent = make(&engine, &SandboxSpec { persistence: Persistence::Persistent, ..spec() }).await;
+    let ephemeral = make(&engine, &spec()).await;
+    for id in [&persistent, &ephemeral] {
+        assert_eq!(says(&engine, id, "echo here").await, "here\n");
+    }
+    door.close();
+    let started = Instant::now();
+    let told = async |id: &SandboxId| {
+        is_unavailable(&engine.usage(id).await.unwrap_err(), started);
+        started.elapsed()
+    };
+    let (after, first) = tokio::join!(told(&persistent), told(&ephemeral));
+    let later = after.saturating_sub(first);
+    assert!(later < Duration::from_secs(2), "it was waited for {} ms longer", later.as_millis());
+    door.reopen();
+    for id in [&persistent, &ephemeral] {
+        assert_eq!(says(&engine, id, "echo here").await, "here\n");
+        engine.destroy(id).await.unwrap();
+    }
 }
 
 fn is_unavailable(error: &Error, started: Instant) {
