@@ -66,6 +66,8 @@ pub struct Daemon {
     facts: Arc<Mutex<Arc<DaemonFacts>>>,
     identity: String,
     endpoint: Endpoint,
+    /// For its own client.
+    arguments: Arc<[String]>,
     names: Names,
     heard: Heard,
 }
@@ -148,7 +150,9 @@ impl Daemon {
         let (names, heard) = (Names::default(), Heard::now());
         let identity = identity::identity(&candidate.endpoint, &info);
         let endpoint = candidate.endpoint.clone();
-        Ok(Self { flavour, docker, facts: Arc::new(Mutex::new(Arc::new(facts))), identity, endpoint, names, heard })
+        let arguments = candidate.client.clone().into();
+        let facts = Arc::new(Mutex::new(Arc::new(facts)));
+        Ok(Self { flavour, docker, facts, identity, endpoint, arguments, names, heard })
     }
 
     pub fn flavour(&self) -> Flavour {
@@ -158,6 +162,11 @@ impl Daemon {
     /// What tells it from every other daemon.
     pub fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// What the daemon's own client must be told, so that it speaks to this daemon.
+    pub fn client_arguments(&self) -> &[String] {
+        &self.arguments
     }
 
     /// As it last said them.

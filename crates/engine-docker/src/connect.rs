@@ -22,30 +22,6 @@ pub struct Wish {
     pub context: Option<String>,
 }
 
-impl Wish {
-    /// What the daemon's own client must be told before anything else, so that it speaks to the same daemon. By itself it looks
-    /// where we look when nothing was asked for.
-    pub fn client_arguments(&self, flavour: Flavour) -> Vec<String> {
-        let words = |words: &[&str], last: String| words.iter().map(|&word| word.to_owned()).chain([last]).collect();
-        match (flavour, &self.host, &self.context) {
-            (Flavour::Docker, Some(host), _) => words(&["--host"], as_clients_write(host)),
-            (Flavour::Podman, Some(host), _) => words(&["--remote", "--url"], as_clients_write(host)),
-            (Flavour::Docker, None, Some(context)) => words(&["--context"], context.clone()),
-            (Flavour::Docker | Flavour::Podman, None, _) => Vec::new(),
-        }
-    }
-}
-
-/// We take some that they do not.
-fn as_clients_write(host: &str) -> String {
-    match host.split_once("://") {
-        Some(("http" | "https", rest)) => format!("tcp://{rest}"),
-        Some(_) => host.to_owned(),
-        None if host.starts_with('/') => format!("unix://{host}"),
-        None => format!("tcp://{host}"),
-    }
-}
-
 /// What the surroundings say: the environment and files of whoever runs us.
 pub struct Surroundings<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
@@ -63,6 +39,9 @@ impl fmt::Debug for Surroundings<'_> {
 pub struct Candidate {
     pub endpoint: Endpoint,
     pub because: String,
+    /// What the daemon's own client must be told before anything else, so that it speaks to the same daemon. Whoever starts it
+    /// has another shell than we had, so nothing is left out but what it does by itself in any.
+    pub client: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +74,36 @@ impl fmt::Display for Endpoint {
     }
 }
 
+impl Endpoint {
+    /// As clients are told of it.
+    fn address(&self) -> String {
+        match self {
+            Self::Local(path) => match path.to_string_lossy() {
+                pipe if pipe.starts_with('\\') => format!("npipe://{}", pipe.replace('\\', "/")),
+                path => format!("unix://{path}"),
+            },
+            Self::Plain { address } | Self::Tls { address, .. } => format!("tcp://{address}"),
+        }
+    }
+
+    fn client(&self, flavour: Flavour) -> Vec<String> {
+        let before = match flavour {
+            Flavour::Docker => ["--host"].as_slice(),
+            // Without the first word it asks no service.
+            Flavour::Podman => ["--remote", "--url"].as_slice(),
+        };
+        let tls = match self {
+            Self::Local(_) | Self::Plain { .. } => Vec::new(),
+            Self::Tls { files: TlsFiles { authority, certificate, key }, .. } => {
+                let named = [("--tlscacert", authority), ("--tlscert", certificate), ("--tlskey", key)];
+                let named = named.into_iter().flat_map(|(flag, file)| [flag.to_owned(), file.display().to_string()]);
+                ["--tlsverify".to_owned()].into_iter().chain(named).collect()
+            }
+        };
+        before.iter().map(|&word| word.to_owned()).chain([self.address()]).chain(tls).collect()
+    }
+}
+
 /// Where to look, in order. What was named, by a setting, a variable or a context, is the only place; the usual sockets are
 /// looked at only when nothing was named.
 pub fn candidates(flavour: Flavour, wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
@@ -108,34 +117,34 @@ pub fn candidates(flavour: Flavour, wish: &Wish, around: &Surroundings<'_>) -> R
 }
 
 fn docker(wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
-    if let Some(name) = &wish.context
-        && name != DEFAULT_CONTEXT
-    {
-        return Ok(vec![context(name, "the setting for the context", around)?]);
-    }
-    if wish.context.is_none() {
-        if let Some(host) = around.variable("DOCKER_HOST") {
-            return Ok(vec![named(Flavour::Docker, &host, "DOCKER_HOST", around)?]);
-        }
-        if let Some(name) = around.variable("DOCKER_CONTEXT") {
-            if name != DEFAULT_CONTEXT {
-                return Ok(vec![context(&name, "DOCKER_CONTEXT", around)?]);
+    let asked = match &wish.context {
+        Some(name) => Some((name.clone(), "the setting for the context")),
+        None => {
+            if let Some(host) = around.variable("DOCKER_HOST") {
+                return Ok(vec![named(Flavour::Docker, &host, "DOCKER_HOST", around)?]);
             }
-        } else if let Some(name) = current_context(around)?
-            && name != DEFAULT_CONTEXT
-        {
-            return Ok(vec![context(&name, "the current context of Docker's client", around)?]);
+            around.variable("DOCKER_CONTEXT").map(|name| (name, "DOCKER_CONTEXT"))
         }
+    };
+    let is_asked = asked.is_some();
+    let current =
+        || -> Result<_> { Ok(current_context(around)?.map(|name| (name, "the current context of Docker's client"))) };
+    match asked.map_or_else(current, |asked| Ok(Some(asked)))? {
+        Some((name, because)) if name != DEFAULT_CONTEXT => return Ok(vec![context(&name, because, around)?]),
+        Some(_) | None => {}
     }
+    // Where the default was asked for, another one may be current.
+    let default = if is_asked { around.context_arguments(DEFAULT_CONTEXT) } else { Vec::new() };
     if cfg!(windows) {
-        return Ok(vec![usual(r"\\.\pipe\docker_engine")]);
+        return Ok(vec![Candidate { client: default, ..usual(Flavour::Docker, r"\\.\pipe\docker_engine") }]);
     }
-    let mut places = vec![usual("/var/run/docker.sock")];
+    // The only one that Docker's client looks at by itself.
+    let mut places = vec![Candidate { client: default, ..usual(Flavour::Docker, "/var/run/docker.sock") }];
     if let Some(runtime) = around.directory("XDG_RUNTIME_DIR") {
-        places.push(usual(runtime.join("docker.sock")));
+        places.push(usual(Flavour::Docker, runtime.join("docker.sock")));
     }
     if let Some(home) = around.directory("HOME") {
-        places.push(usual(home.join(".docker/run/docker.sock")));
+        places.push(usual(Flavour::Docker, home.join(".docker/run/docker.sock")));
     }
     Ok(places)
 }
@@ -149,15 +158,15 @@ fn podman(wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
         return Ok(vec![named(Flavour::Podman, &host, "CONTAINER_HOST", around)?]);
     }
     if cfg!(windows) {
-        return Ok(vec![usual(r"\\.\pipe\podman-machine-default")]);
+        return Ok(vec![usual(Flavour::Podman, r"\\.\pipe\podman-machine-default")]);
     }
     let mut places = Vec::new();
     if let Some(runtime) = around.directory("XDG_RUNTIME_DIR") {
-        places.push(usual(runtime.join("podman/podman.sock")));
+        places.push(usual(Flavour::Podman, runtime.join("podman/podman.sock")));
     }
-    places.push(usual("/run/podman/podman.sock"));
+    places.push(usual(Flavour::Podman, "/run/podman/podman.sock"));
     if let Some(home) = around.directory("HOME") {
-        places.push(usual(home.join(".local/share/containers/podman/machine/podman.sock")));
+        places.push(usual(Flavour::Podman, home.join(".local/share/containers/podman/machine/podman.sock")));
     }
     Ok(places)
 }
@@ -180,8 +189,13 @@ pub fn how_to_start(flavour: Flavour) -> &'static str {
 
 const DEFAULT_CONTEXT: &str = "default";
 
-fn usual(path: impl Into<PathBuf>) -> Candidate {
-    Candidate { endpoint: Endpoint::Local(path.into()), because: "the usual place".to_owned() }
+fn usual(flavour: Flavour, path: impl Into<PathBuf>) -> Candidate {
+    at(flavour, Endpoint::Local(path.into()), "the usual place".to_owned())
+}
+
+fn at(flavour: Flavour, endpoint: Endpoint, because: String) -> Candidate {
+    let client = endpoint.client(flavour);
+    Candidate { endpoint, because, client }
 }
 
 fn named(flavour: Flavour, host: &str, because: &str, around: &Surroundings<'_>) -> Result<Candidate> {
@@ -190,7 +204,7 @@ fn named(flavour: Flavour, host: &str, because: &str, around: &Surroundings<'_>)
         Flavour::Docker => around.tls_of_environment(),
         Flavour::Podman => Ok(None),
     };
-    Ok(Candidate { endpoint: endpoint(flavour, host, because, tls)?, because: because.to_owned() })
+    Ok(at(flavour, endpoint(flavour, host, because, tls)?, because.to_owned()))
 }
 
 /// What is to be known of TLS is asked for only where there can be any.
@@ -296,7 +310,7 @@ fn context(name: &str, because: &str, around: &Surroundings<'_>) -> Result<Candi
     }
     let because = format!("{because} ({shown})");
     let endpoint = endpoint(Flavour::Docker, &place.host, &because, || Ok(has_tls.then_some(tls)))?;
-    Ok(Candidate { endpoint, because })
+    Ok(Candidate { endpoint, because, client: around.context_arguments(name) })
 }
 
 fn unverified(who: &str) -> Error {
@@ -326,6 +340,13 @@ impl Surroundings<'_> {
     fn client_directory(&self) -> Option<PathBuf> {
         let home = || self.directory(if cfg!(windows) { "USERPROFILE" } else { "HOME" });
         self.directory("DOCKER_CONFIG").or_else(|| home().map(|home| home.join(".docker")))
+    }
+
+    /// How Docker's client is told of one of its contexts, which it may know by a configuration elsewhere.
+    fn context_arguments(&self, name: &str) -> Vec<String> {
+        let configuration = self.directory("DOCKER_CONFIG").map(|directory| directory.display().to_string());
+        let configuration = configuration.into_iter().flat_map(|directory| ["--config".to_owned(), directory]);
+        configuration.chain(["--context".to_owned(), name.to_owned()]).collect()
     }
 
     /// The certificates that Docker's variables ask for; `None` when they ask for no TLS.

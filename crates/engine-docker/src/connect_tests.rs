@@ -177,3 +177,65 @@ fn a_context_with_certificates_and_no_authority_is_not_plain() {
         assert_eq!(world.refusal(Flavour::Docker).kind(), ErrorKind::Denied, "{file}");
     }
 }
+
+/// Of each place, in their order.
+fn clients(world: &World, flavour: Flavour, wish: &Wish) -> Vec<String> {
+    world.look(flavour, wish).unwrap().iter().map(|found| found.client.join(" ")).collect()
+}
+
+#[test]
+#[cfg(unix)]
+fn clients_are_told_of_the_place_unless_they_look_there_by_themselves() {
+    let nothing = Wish::default();
+    assert_eq!(
+        clients(&at_home(), Flavour::Docker, &nothing),
+        ["", "--host unix:///run/user/1000/docker.sock", "--host unix:///home/user/.docker/run/docker.sock"]
+    );
+    assert_eq!(
+        clients(&at_home(), Flavour::Podman, &nothing),
+        [
+            "--remote --url unix:///run/user/1000/podman/podman.sock",
+            "--remote --url unix:///run/podman/podman.sock",
+            "--remote --url unix:///home/user/.local/share/containers/podman/machine/podman.sock"
+        ]
+    );
+    let encrypted = at_home()
+        .with("DOCKER_HOST", "https://h:2376")
+        .with("DOCKER_TLS_VERIFY", "1")
+        .with("DOCKER_CERT_PATH", "/certs");
+    assert_eq!(
+        clients(&encrypted, Flavour::Docker, &nothing),
+        ["--host tcp://h:2376 --tlsverify --tlscacert /certs/ca.pem --tlscert /certs/cert.pem --tlskey /certs/key.pem"]
+    );
+}
+
+#[test]
+fn clients_are_told_of_what_was_named_in_words_that_they_know() {
+    for (flavour, host, told) in [
+        (Flavour::Docker, "/srv/d.sock", "--host unix:///srv/d.sock"),
+        (Flavour::Docker, "http://h:2375/", "--host tcp://h:2375"),
+        (Flavour::Docker, "h:2375", "--host tcp://h:2375"),
+        (Flavour::Docker, "npipe:////./pipe/x", "--host npipe:////./pipe/x"),
+        (Flavour::Podman, "unix:///srv/p.sock", "--remote --url unix:///srv/p.sock"),
+    ] {
+        let wish = Wish { host: Some(host.to_owned()), context: None };
+        assert_eq!(clients(&at_home(), flavour, &wish), [told], "by the setting");
+        let variable = if flavour == Flavour::Docker { "DOCKER_HOST" } else { "CONTAINER_HOST" };
+        assert_eq!(clients(&at_home().with(variable, host), flavour, &Wish::default()), [told], "by {variable}");
+    }
+}
+
+#[test]
+fn clients_are_told_of_the_context() {
+    let world = || at_home().context("work", r#"{"Host":"unix:///srv/w.sock"}"#);
+    let by = |name: &str| Wish { host: None, context: Some(name.to_owned()) };
+    let nothing = Wish::default();
+    assert_eq!(clients(&world(), Flavour::Docker, &by("work")), ["--context work"]);
+    assert_eq!(clients(&world().with("DOCKER_CONTEXT", "work"), Flavour::Docker, &nothing), ["--context work"]);
+    let current = || world().file("/home/user/.docker/config.json", r#"{"currentContext":"work"}"#);
+    assert_eq!(clients(&current(), Flavour::Docker, &nothing), ["--context work"], "it may be another one tomorrow");
+    assert_eq!(clients(&current(), Flavour::Docker, &by("default"))[0], "--context default");
+    let elsewhere = current().with("HOME", "/root").with("DOCKER_CONFIG", "/home/user/.docker");
+    let told = "--config /home/user/.docker --context work";
+    assert_eq!(clients(&elsewhere, Flavour::Docker, &nothing), [told], "whoever reads it has none of our variables");
+}

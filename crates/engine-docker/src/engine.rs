@@ -521,8 +521,8 @@ impl Engine for DockerEngine {
             Standing::Live(live) => &live.description,
             Standing::Rests(_, description) => description,
         };
-        let config = &self.shared.config;
-        Ok(reach::reach(config.flavour, &config.wish, description))
+        let Shared { config, daemon, .. } = &*self.shared;
+        Ok(reach::reach(config.flavour, daemon.client_arguments(), description))
     }
 
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {

@@ -2,16 +2,16 @@
 
 use sandbox::{Persistence, Reach};
 
+use crate::Flavour;
 use crate::record::{self, Description};
-use crate::{Flavour, Wish};
 
-/// `None` for one that ends with us: there is nothing about it that somebody else would have to do.
-pub fn reach(flavour: Flavour, wish: &Wish, description: &Description) -> Option<Reach> {
+/// `None` for one that ends with us: there is nothing about it that somebody else would have to do. `arguments` are for the client.
+pub fn reach(flavour: Flavour, arguments: &[String], description: &Description) -> Option<Reach> {
     match description.persistence {
         Persistence::Ephemeral => return None,
         Persistence::Persistent => {}
     }
-    let (client, name) = (client(flavour, wish), record::container_name(&description.id));
+    let (client, name) = (client(flavour, arguments), record::container_name(&description.id));
     let user = description.user;
     let directory = quoted(&description.work_directory.to_string_lossy());
     let rests = description.keeps_files();
@@ -25,9 +25,8 @@ pub fn reach(flavour: Flavour, wish: &Wish, description: &Description) -> Option
     })
 }
 
-/// The daemon's own client as a shell is to start it, for the daemon that we were told of.
-pub fn client(flavour: Flavour, wish: &Wish) -> String {
-    let arguments = wish.client_arguments(flavour);
+/// The daemon's own client as a shell is to start it, for our daemon.
+pub fn client(flavour: Flavour, arguments: &[String]) -> String {
     arguments.iter().fold(flavour.as_str().to_owned(), |words, argument| format!("{words} {}", quoted(argument)))
 }
 
@@ -44,7 +43,7 @@ mod tests {
 
     #[test]
     fn commands_name_the_container_its_user_and_its_volume() {
-        let told = reach(Flavour::Podman, &Wish::default(), &description()).unwrap();
+        let told = reach(Flavour::Podman, &[], &description()).unwrap();
         assert_eq!(told.enter, "podman exec -it --user 1000:1000 --workdir /workspace sandpen-sb-23456789abcdefgh sh");
         assert_eq!(told.stop.as_deref(), Some("podman stop sandpen-sb-23456789abcdefgh"));
         assert_eq!(
@@ -52,10 +51,10 @@ mod tests {
             "podman rm --force sandpen-sb-23456789abcdefgh && podman volume rm sandpen-kept-sb-23456789abcdefgh"
         );
         let of_root = Description { user: User { id: 0, group: 0 }, ..description() };
-        let told = reach(Flavour::Docker, &Wish::default(), &of_root).unwrap();
+        let told = reach(Flavour::Docker, &[], &of_root).unwrap();
         assert_eq!((told.stop, told.remove), (None, "docker rm --force sandpen-sb-23456789abcdefgh".to_owned()));
         let ephemeral = Description { persistence: Persistence::Ephemeral, ..description() };
-        assert_eq!(reach(Flavour::Docker, &Wish::default(), &ephemeral), None);
+        assert_eq!(reach(Flavour::Docker, &[], &ephemeral), None);
     }
 
     #[test]
@@ -64,25 +63,13 @@ mod tests {
     }
 
     #[test]
-    fn commands_are_for_the_daemon_that_was_named() {
-        let at = |host: &str| Wish { host: Some(host.to_owned()), context: None };
-        let by = |name: &str| Wish { host: None, context: Some(name.to_owned()) };
-        for (flavour, wish, client) in [
-            (Flavour::Docker, Wish::default(), "docker"),
-            (Flavour::Podman, Wish::default(), "podman"),
-            (Flavour::Docker, at("/srv/d.sock"), "docker --host unix:///srv/d.sock"),
-            (Flavour::Docker, at("unix:///my files/d"), "docker --host 'unix:///my files/d'"),
-            (Flavour::Docker, at("https://h:2376"), "docker --host tcp://h:2376"),
-            (Flavour::Docker, at("h:2375"), "docker --host tcp://h:2375"),
-            (Flavour::Docker, by("work"), "docker --context work"),
-            (Flavour::Podman, at("/srv/p.sock"), "podman --remote --url unix:///srv/p.sock"),
-        ] {
-            assert_eq!(super::client(flavour, &wish), client);
-            let told = reach(flavour, &wish, &description()).unwrap();
-            for command in [told.enter, told.stop.unwrap(), told.start.unwrap()] {
-                assert!(command.starts_with(&format!("{client} ")), "{command}");
-            }
-            assert_eq!(told.remove.matches(&format!("{client} ")).count(), 2, "{}", told.remove);
+    fn every_command_is_for_the_same_daemon() {
+        let arguments = ["--host", "unix:///my files/d"].map(str::to_owned);
+        let client = "docker --host 'unix:///my files/d' ";
+        let told = reach(Flavour::Docker, &arguments, &description()).unwrap();
+        for command in [told.enter, told.stop.unwrap(), told.start.unwrap()] {
+            assert!(command.starts_with(client), "{command}");
         }
+        assert_eq!(told.remove.matches(client).count(), 2, "{}", told.remove);
     }
 }

@@ -129,7 +129,7 @@ impl Shared {
     pub fn interrupted(&self, id: &SandboxId, container: &ContainerInspectResponse) -> Error {
         let code = container.state.as_ref().and_then(|state| state.exit_code).unwrap_or_default();
         let name = record::container_name(id);
-        let client = client(self.config.flavour, &self.config.wish);
+        let client = client(self.config.flavour, self.daemon.client_arguments());
         let labels = container.config.as_ref().and_then(|config| config.labels.as_ref());
         let is_layered = labels.and_then(record::read).is_some_and(|found| found.storage == Storage::Layer);
         let remove = "stop it to remove it, and create another";

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use engine_docker::{Daemon, Flavour, Wish};
+use engine_docker::{Daemon, Flavour};
 use futures_util::future::try_join_all;
 use sandbox::{
     Error, ExecRequest, ExecStatus, Image, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec,
@@ -137,7 +137,8 @@ struct Setting {
     owner: Owner,
     spec: SandboxSpec,
     image: String,
-    address: String,
+    /// For the daemon's own client.
+    arguments: Vec<String>,
     daemon: String,
     standing: SandboxId,
     /// For the client's own exec; it may not be installed.
@@ -147,7 +148,8 @@ struct Setting {
 
 impl Setting {
     async fn prepare(service: SandboxService, config: &Config, flavour: Flavour) -> Result<Self> {
-        let facts = Daemon::connect(flavour, &wiring::wish(config)).await?.facts().clone();
+        let connected = Daemon::connect(flavour, &wiring::wish(config)).await?;
+        let facts = connected.facts();
         let owner = Owner::local();
         let spec = SandboxSpec { image: config.sandbox.image.clone(), ..SandboxSpec::new(owner.clone()) };
         let image = match &spec.image {
@@ -166,7 +168,7 @@ impl Setting {
             keeping,
             owner,
             spec,
-            address: address.clone(),
+            arguments: connected.client_arguments().to_vec(),
             daemon: format!("{} {}", flavour.as_str(), facts.version),
             standing,
             client_own: Err(Error::not_found("there is none")),
@@ -200,8 +202,7 @@ impl Setting {
     /// The daemon's own client.
     fn client(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.flavour.as_str());
-        let wish = Wish { host: Some(self.address.clone()), context: None };
-        command.args(wish.client_arguments(self.flavour)).args(arguments);
+        command.args(&self.arguments).args(arguments);
         command
     }
 
