@@ -33,6 +33,7 @@ use crate::observed::observed;
 use crate::places::{InstanceLock, Places};
 use crate::pool::Pool;
 use crate::pull::PullProgress;
+use crate::reach::Shell;
 use crate::record::{self, Description, Maker, Storage, User};
 use crate::recovery::SURE;
 use crate::reference::Reference;
@@ -522,7 +523,17 @@ impl Engine for DockerEngine {
             Standing::Rests(_, description) => description,
         };
         let Shared { config, daemon, .. } = &*self.shared;
-        Ok(reach::reach(config.flavour, daemon.client_arguments(), description))
+        let shell = match (&standing, description.persistence) {
+            (Standing::Live(live), Persistence::Persistent) => {
+                match daemon.file_size(&live.container, reach::SHELL).await {
+                    Ok(None) => Shell::Absent,
+                    // What is not known is taken to be as it usually is.
+                    Ok(Some(_)) | Err(_) => Shell::There,
+                }
+            }
+            (Standing::Live(_) | Standing::Rests(..), _) => Shell::There,
+        };
+        Ok(reach::reach(config.flavour, daemon.client_arguments(), description, shell))
     }
 
     async fn set_deadline(&self, id: &SandboxId, from_now: Option<Duration>) -> Result<()> {

@@ -6,6 +6,9 @@ use sandbox::{Engine, ErrorKind, Image, Insistence, Persistence, Role, SandboxId
 use crate::Case;
 use crate::world::{World, make, root_spec, says, spec};
 
+/// An image of the test's daemon that has one program of ours and nothing else.
+const SCRATCH: &str = "scratch:test";
+
 pub const CASES: &[Case] = &[
     ("images::an_image_says_who_and_with_what", |world| Box::pin(user_and_environment(world))),
     ("images::volumes_are_in_memory_and_checks_are_not_run", |world| Box::pin(volumes_and_checks(world))),
@@ -15,6 +18,7 @@ pub const CASES: &[Case] = &[
     ("images::saved_ones_are_found_by_their_owner_alone", |world| Box::pin(saved(world))),
     ("images::one_that_is_being_replaced_is_nobody_elses_to_remove", |world| Box::pin(replaced(world))),
     ("images::a_user_that_is_not_there_is_said", |world| Box::pin(no_such_user(world))),
+    ("images::nobody_is_sent_to_a_shell_that_is_not_there", |world| Box::pin(no_shell(world))),
 ];
 
 fn from(image: &str) -> SandboxSpec {
@@ -153,4 +157,14 @@ async fn no_such_user(world: World) {
     engine.list().await.unwrap();
     drop(engine);
     world.remove_image(&image).await;
+}
+
+async fn no_shell(world: World) {
+    let engine = world.engine().await;
+    for (image, program) in [(world.place.image.as_str(), "sh"), (SCRATCH, "PROGRAM")] {
+        let id = make(&engine, &SandboxSpec { persistence: Persistence::Persistent, ..from(image) }).await;
+        let enter = engine.reach(&id).await.unwrap().unwrap().enter;
+        assert!(enter.ends_with(&format!(" sandpen-{id} {program}")), "of {image}: {enter}");
+        engine.destroy(&id).await.unwrap();
+    }
 }
