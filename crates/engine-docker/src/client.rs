@@ -104,7 +104,9 @@ impl Daemon {
     pub async fn connect(flavour: Flavour, wish: &Wish) -> Result<Self> {
         let variable = |name: &str| std::env::var(name).ok();
         let read = |path: &Path| std::fs::read(path).ok();
-        let candidates = connect::candidates(flavour, wish, &Surroundings { variable: &variable, read: &read })?;
+        let runtime = connect::runtime::of_process();
+        let around = Surroundings { variable: &variable, read: &read, runtime: runtime.as_deref() };
+        let candidates = connect::candidates(flavour, wish, &around)?;
         let mut tried = Vec::new();
         // The only place may take its time; of several, one that is silent must not hide the next.
         let patience = if candidates.len() == 1 { PATIENCE } else { GREETING };

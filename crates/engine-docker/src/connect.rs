@@ -13,6 +13,9 @@ use sha2::{Digest, Sha256};
 
 use crate::Flavour;
 
+#[cfg_attr(windows, path = "connect/runtime/windows.rs")]
+pub mod runtime;
+
 /// What was asked for, before anything was looked up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wish {
@@ -26,6 +29,9 @@ pub struct Wish {
 pub struct Surroundings<'a> {
     pub variable: &'a dyn Fn(&str) -> Option<String>,
     pub read: &'a dyn Fn(&Path) -> Option<Vec<u8>>,
+    /// The runtime directory that the system made for whoever runs us, where no variable names one: clients of MCP start servers
+    /// with few variables.
+    pub runtime: Option<&'a Path>,
 }
 
 impl fmt::Debug for Surroundings<'_> {
@@ -140,7 +146,7 @@ fn docker(wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
     }
     // The only one that Docker's client looks at by itself.
     let mut places = vec![Candidate { client: default, ..usual(Flavour::Docker, "/var/run/docker.sock") }];
-    if let Some(runtime) = around.directory("XDG_RUNTIME_DIR") {
+    if let Some(runtime) = around.runtime_directory() {
         places.push(usual(Flavour::Docker, runtime.join("docker.sock")));
     }
     if let Some(home) = around.directory("HOME") {
@@ -161,7 +167,7 @@ fn podman(wish: &Wish, around: &Surroundings<'_>) -> Result<Vec<Candidate>> {
         return Ok(vec![usual(Flavour::Podman, r"\\.\pipe\podman-machine-default")]);
     }
     let mut places = Vec::new();
-    if let Some(runtime) = around.directory("XDG_RUNTIME_DIR") {
+    if let Some(runtime) = around.runtime_directory() {
         places.push(usual(Flavour::Podman, runtime.join("podman/podman.sock")));
     }
     places.push(usual(Flavour::Podman, "/run/podman/podman.sock"));
@@ -335,6 +341,10 @@ impl Surroundings<'_> {
 
     fn directory(&self, name: &str) -> Option<PathBuf> {
         self.variable(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
+    fn runtime_directory(&self) -> Option<PathBuf> {
+        self.directory("XDG_RUNTIME_DIR").or_else(|| self.runtime.map(Path::to_owned))
     }
 
     fn client_directory(&self) -> Option<PathBuf> {

@@ -12,6 +12,7 @@ fn key(name: &str) -> String {
 struct World {
     variables: HashMap<&'static str, String>,
     files: HashMap<PathBuf, String>,
+    runtime: Option<PathBuf>,
 }
 
 impl World {
@@ -33,7 +34,7 @@ impl World {
     fn look(&self, flavour: Flavour, wish: &Wish) -> Result<Vec<Candidate>> {
         let variable = |name: &str| self.variables.get(name).cloned();
         let read = |path: &Path| self.files.get(path).map(|text| text.clone().into_bytes());
-        candidates(flavour, wish, &Surroundings { variable: &variable, read: &read })
+        candidates(flavour, wish, &Surroundings { variable: &variable, read: &read, runtime: self.runtime.as_deref() })
     }
 
     fn places(&self, flavour: Flavour) -> Vec<String> {
@@ -65,6 +66,16 @@ fn without_a_word_the_usual_sockets_are_tried() {
         ]
     );
     assert_eq!(World::default().places(Flavour::Docker), ["/var/run/docker.sock"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn the_users_own_sockets_are_found_without_a_variable() {
+    let made = |variables: World| World { runtime: Some("/run/user/7".into()), ..variables };
+    assert_eq!(made(World::default()).places(Flavour::Docker), ["/var/run/docker.sock", "/run/user/7/docker.sock"]);
+    let podmans = made(World::default()).places(Flavour::Podman);
+    assert_eq!(podmans, ["/run/user/7/podman/podman.sock", "/run/podman/podman.sock"]);
+    assert_eq!(made(at_home()).places(Flavour::Docker)[1], "/run/user/1000/docker.sock", "the variable goes first");
 }
 
 #[test]
