@@ -1,6 +1,7 @@
 //! Sandboxes of a daemon, beside what its own client does with the same image.
 
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use engine_docker::{Daemon, Flavour};
@@ -9,12 +10,14 @@ use sandbox::{
     Error, ExecRequest, ExecStatus, Image, OutputCaps, Owner, Result, SandboxId, SandboxService, SandboxSpec,
 };
 use serde::Serialize;
+use serde_json::json;
 
 use super::program::{ask, time};
 use super::sample::Sample;
 use super::{Arguments, PAUSE, WARM_UPS};
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::mcp::customer::Customer;
 use crate::output::{self, DIM};
 use crate::table::{Align, Cell, Table};
 use crate::{suggest, wiring};
@@ -55,6 +58,8 @@ rows! {
     ClientRun, "client-run", None, "the client's own run --rm, python3 -c 'print(1)'";
     SandboxPython, "sandbox-python", Some(Row::ClientRun), "fresh sandbox, cold Python, through the service";
     SparePython, "spare-python", Some(Row::ClientRun), "the same, sandbox made ahead, as a server does";
+    GonePython, "gone-python", Some(Row::ClientRun), "the same, until the sandbox is removed, as run --rm waits for";
+    McpPython, "mcp-python", Some(Row::ClientRun), "run_code over MCP stdio, as the client sees it";
     RunPython, "run-python", Some(Row::ClientRun), "sandpen run python, as a program";
     ClientExec, "client-exec", None, "the client's own exec, /bin/true";
     ExecTrue, "exec-true", Some(Row::ClientExec), "/bin/true in a running sandbox";
@@ -144,6 +149,8 @@ struct Setting {
     /// For the client's own exec; it may not be installed.
     client_own: Result<String>,
     ourselves: Vec<String>,
+    /// Started when it is first needed.
+    customer: OnceLock<Customer>,
 }
 
 impl Setting {
@@ -177,11 +184,8 @@ impl Setting {
                 format!("--state-dir={}", config.state_dir()?.display()),
                 format!("--engine={}", flavour.as_str()),
                 format!("--daemon-host={address}"),
-                "run".to_owned(),
-                "python".to_owned(),
-                PYTHON[2].to_owned(),
-                format!("--image={image}"),
             ],
+            customer: OnceLock::new(),
             image,
         };
         let words = ["run", "--detach", "--network", "none", &setting.image, "sleep", "86400"];
@@ -215,7 +219,12 @@ impl Setting {
             Row::ClientRun => time(&mut self.client_run(&PYTHON), "1\n"),
             Row::SandboxPython => self.fresh(&self.service, &PYTHON, b"1\n").await,
             Row::SparePython => self.fresh(&self.keeping, &PYTHON, b"1\n").await,
-            Row::RunPython => time(Command::new(&self.ourselves[0]).args(&self.ourselves[1..]), "1\n"),
+            Row::GonePython => self.until_gone(&PYTHON, b"1\n").await,
+            Row::McpPython => self.call(PYTHON[2], "1\n"),
+            Row::RunPython => {
+                let words = ["run", "python", PYTHON[2], &format!("--image={}", self.image)];
+                time(Command::new(&self.ourselves[0]).args(&self.ourselves[1..]).args(words), "1\n")
+            }
             Row::ClientExec => match &self.client_own {
                 Ok(own) => time(&mut self.client(&["exec", own, TRUE[0]]), ""),
                 Err(error) => Err(Error::new(error.kind(), error.message())),
@@ -260,6 +269,37 @@ impl Setting {
         let took = started.elapsed();
         service.stop(&self.owner, &id).await?;
         done.map(|()| took)
+    }
+
+    /// The same with the removal on the clock.
+    async fn until_gone(&self, argv: &[&str], expected: &[u8]) -> Result<Duration> {
+        let started = Instant::now();
+        let id = self.keeping.create(&self.owner, self.spec.clone()).await?.id;
+        let done = self.exec(&self.keeping, &id, argv, expected).await;
+        self.keeping.stop(&self.owner, &id).await?;
+        let took = started.elapsed();
+        done.map(|()| took)
+    }
+
+    /// From the first byte of the request to the last of the answer, in a sandbox of its own each time.
+    fn call(&self, code: &str, expected: &str) -> Result<Duration> {
+        let customer = match self.customer.get() {
+            Some(customer) => customer,
+            None => {
+                let mut server = Command::new(&self.ourselves[0]);
+                server.args(&self.ourselves[1..]).args(["mcp", &format!("--image={}", self.image)]);
+                let customer = Customer::begin(&mut server)?;
+                self.customer.get_or_init(|| customer)
+            }
+        };
+        let started = Instant::now();
+        let result = customer.call("run_code", json!({ "language": "python", "code": code }))?;
+        let took = started.elapsed();
+        if result["stdout"].as_str() == Some(expected) {
+            Ok(took)
+        } else {
+            Err(Error::unavailable(format!("it printed {}", result["stdout"])))
+        }
     }
 
     async fn exec(&self, service: &SandboxService, id: &SandboxId, argv: &[&str], expected: &[u8]) -> Result<()> {
