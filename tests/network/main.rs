@@ -43,7 +43,6 @@ fn main() -> ExitCode {
             let world = world::World::start()?;
             if let Some(daemon) = backend::daemon()? {
                 backend::load_image(&daemon, &world.directory.path().join("certificates"))?;
-                return stand::as_host(&world, &arguments);
             }
             let in_our_world = stand::as_host(&world, &arguments)?;
             drop(world);
