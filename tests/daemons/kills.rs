@@ -1,4 +1,4 @@
-//! A server that dies in the middle of anything.
+//! A server that dies in the middle of anything, also of its beginning.
 //!
 //! What of it ends by itself is looked at first, while no process of ours runs that could help; then the next process clears
 //! away the rest; then everything must be as it was, and what had been acknowledged must be there.

@@ -2,11 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io::Write;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use sandpen_tests::Result;
 use sandpen_tests::daemon::{Flavour, Holdings};
+use sandpen_tests::program::Program;
 use sandpen_tests::random::Random;
 use sandpen_tests::wire::Wire;
 use serde_json::{Value, json};
@@ -16,6 +19,10 @@ use crate::scene::Scene;
 
 /// Longer than making a sandbox takes, so that every step of it is among the moments.
 const LONGEST: Duration = Duration::from_millis(2500);
+
+/// In which rounds the next server is killed too, and longer than it takes to make its first sandbox.
+const EARLY: u64 = 3;
+const EARLIEST: Duration = Duration::from_millis(1500);
 
 /// How long the daemon may take to finish what a dead server had asked for last.
 const ASKED_LAST: Duration = Duration::from_millis(500);
@@ -37,6 +44,8 @@ pub(super) struct Kept<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     kills: u64,
+    /// Of servers that had not answered anything yet.
+    early: u64,
     /// Files whose writing was acknowledged.
     pub files: BTreeMap<String, String>,
     /// Images whose saving was acknowledged, with the round in which that was.
@@ -51,11 +60,11 @@ pub(super) struct Tally {
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kills, files, saved, ended_alone, longest_alone, never_started, swept, adopted, acknowledged } =
-            self;
+        let Self { kills, early, files, saved, .. } = self;
+        let Self { ended_alone, longest_alone, never_started, swept, adopted, acknowledged, .. } = self;
         write!(
             f,
-            "{kills} kills; {ended_alone} containers ended by themselves, the last after {:.1} s at most; {never_started} \
+            "{kills} kills, and {early} of the next one as it began; {ended_alone} containers ended by themselves, the last after {:.1} s at most; {never_started} \
              were never started, and removed by the next process ({swept} looks); {adopted} persistent ones were found \
              again; of {acknowledged} acknowledged calls {} are files and {} images",
             longest_alone.as_secs_f64(),
@@ -73,8 +82,7 @@ pub(super) fn kill_once(
     kept: &Kept<'_>,
     round: u64,
 ) -> Result<()> {
-    let variables =
-        [("PIP_CONFIG_FILE", "/dev/null"), ("PIP_INDEX_URL", kept.index), ("SANDPEN_MAX_NETWORK", work::REACHED)];
+    let variables = variables(kept);
     let mut server = scene.server_with("state", &variables)?;
     let (name, content) = (format!("round-{round}"), round.to_string());
     for keeper in [kept.keeper, kept.root] {
@@ -101,6 +109,10 @@ pub(super) fn kill_once(
         }
     }
     drop(server);
+    if round.is_multiple_of(EARLY) {
+        kill_early(scene, random.duration_below(EARLIEST), &variables)?;
+        tally.early += 1;
+    }
     ends_alone(scene, tally, before)?;
     let found = cleared(scene, tally, before, kept)?;
     if found < persistent {
@@ -109,10 +121,33 @@ pub(super) fn kill_once(
     nothing_but_images(scene, before, kept)
 }
 
+fn variables<'a>(kept: &Kept<'a>) -> [(&'static str, &'a str); 3] {
+    [("PIP_CONFIG_FILE", "/dev/null"), ("PIP_INDEX_URL", kept.index), ("SANDPEN_MAX_NETWORK", work::REACHED)]
+}
+
 fn kill(server: &mut Wire) -> Result<()> {
-    let pid = i32::try_from(server.pid()).ok().and_then(Pid::from_raw).ok_or("the server has no process")?;
-    kill_process(pid, Signal::KILL).map_err(|error| error.to_string())?;
+    kill_at_once(server.pid())?;
     server.end_within(Duration::from_secs(10)).map(drop)
+}
+
+fn kill_at_once(process: u32) -> Result<()> {
+    let pid = i32::try_from(process).ok().and_then(Pid::from_raw).ok_or("the server has no process")?;
+    Ok(kill_process(pid, Signal::KILL).map_err(|error| error.to_string())?)
+}
+
+/// The next server, while it begins, clears away what the last one left or makes its first sandboxes. What it is asked for waits
+/// in its pipe, so that it never waits for us.
+fn kill_early(scene: &Scene, after: Duration, variables: &[(&str, &str)]) -> Result<()> {
+    let place = tempfile::tempdir_in(scene.path())?;
+    let mut command = scene.command("state", &["mcp"]);
+    command.envs(variables.iter().copied()).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut server = Program::start(&mut command, &place.path().join("stderr"))?;
+    let mut input = server.child.stdin.take().ok_or("the server has no input")?;
+    let asked: String = work::first().iter().map(|message| format!("{message}\n")).collect();
+    input.write_all(asked.as_bytes())?;
+    std::thread::sleep(after);
+    kill_at_once(server.child.id())?;
+    server.wait_within(Duration::from_secs(10)).map(drop)
 }
 
 /// A container that was not there before.
@@ -209,19 +244,32 @@ fn cleared(scene: &Scene, tally: &mut Tally, before: &Holdings, kept: &Kept<'_>)
 
 /// Images are as before, but for those that were saved or fetched; volumes and networks are as before.
 fn nothing_but_images(scene: &Scene, before: &Holdings, kept: &Kept<'_>) -> Result<()> {
-    // Whether it came is no matter, but the next round is to fetch it again.
-    let _ = scene.daemon.run_to_the_end(&["rmi", kept.image])?;
-    let now = scene.holdings()?;
     let is_saved = |image: &&String| {
         let name = image.split_whitespace().nth(1).unwrap_or_default();
         name.starts_with("saved.sandpen.invalid/")
             && work::SAVED.iter().any(|saved| name.ends_with(&format!(":{saved}")))
     };
-    let strange: Vec<&String> = now.images.difference(&before.images).filter(|image| !is_saved(image)).collect();
-    let missing: Vec<&String> = before.images.difference(&now.images).collect();
-    if !strange.is_empty() || !missing.is_empty() {
-        return Err(format!("of images {strange:?} are new and {missing:?} are missing").into());
-    }
+    let started = Instant::now();
+    let now = loop {
+        // Whether it came is no matter, but the next round is to fetch it again.
+        let _ = scene.daemon.run_to_the_end(&["rmi", kept.image])?;
+        let now = scene.holdings()?;
+        let strange: Vec<&String> = now.images.difference(&before.images).filter(|image| !is_saved(image)).collect();
+        let missing: Vec<&String> = before.images.difference(&now.images).collect();
+        if strange.is_empty() && missing.is_empty() {
+            break now;
+        }
+        if started.elapsed() > CLEARED {
+            // One that has no name says by its labels whose it is.
+            let ids = strange.iter().filter_map(|image| image.split_whitespace().next());
+            let format = ["inspect", "--format", "{{.Id}} {{.Created}} {{json .Config.Labels}}"];
+            let told = scene.daemon.run_to_the_end(&format.into_iter().chain(ids).collect::<Vec<_>>())?.stdout;
+            return Err(format!("of images {strange:?} are new and {missing:?} are missing: {told}").into());
+        }
+        // What a build of the dead server leaves behind may be there only after somebody looked.
+        std::thread::sleep(Duration::from_millis(500));
+        scene.run(&["ps"])?;
+    };
     if now.volumes != before.volumes {
         return Err(format!("the volumes were {:?} and are {:?}", before.volumes, now.volumes).into());
     }

@@ -41,6 +41,20 @@ pub(super) fn to_be_pulled(scene: &Scene) -> Result<String> {
     Ok(name)
 }
 
+/// What a client says that waits for no answer: a greeting, and some of what makes containers first.
+pub(super) fn first() -> Vec<Value> {
+    let about = json!({"name": "sandpen-tests", "version": "1"});
+    let greeting = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": about});
+    let call = |id: u64, tool: &str, arguments: Value| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
+    vec![
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        call(2, "create_sandbox", json!({})),
+        call(3, "create_sandbox", json!({"persist": true, "network": REACHED})),
+        call(4, "run_code", json!({"language": "bash", "code": "sleep 60", "image": images::DEBIAN})),
+    ]
+}
+
 /// Some of everything, in another order each time.
 pub(super) fn begin(server: &mut Wire, random: &mut Random, kept: &Kept<'_>, round: u64) -> Result<Calls> {
     let (keeper, root) = (kept.keeper, kept.root);

@@ -112,6 +112,10 @@ const LIKE_ON_DOCKER: &[&str] = &[
 /// Those that fetch some hundred megabytes from other people's registries.
 const FROM_REGISTRIES: &str = "comes with its packages";
 
+/// How many servers are killed on each daemon, and how many when that was asked for by the stage's name.
+const KILLS: &str = "SANDPEN_TEST_KILLS";
+const MORE_KILLS: u32 = 30;
+
 #[derive(Clone, Copy, Debug)]
 pub enum Engine {
     Docker,
@@ -270,8 +274,13 @@ pub fn daemons(extent: Extent) -> Outcome {
     if !left_out.is_empty() {
         println!("without {}; cargo xtask test daemons runs these too", left_out.join(", "));
     }
-    let prepare = |command: &mut Command| _ = command.args(left_out.iter().flat_map(|name| ["--skip", name]));
-    Outcome::Ran(run_each(|program| program.package == TESTS && program.name == "daemons", prepare, 25))
+    let prepare = |command: &mut Command| {
+        command.args(left_out.iter().flat_map(|name| ["--skip", name]));
+        if extent == Extent::Whole && std::env::var_os(KILLS).is_none() {
+            command.env(KILLS, MORE_KILLS.to_string());
+        }
+    };
+    Outcome::Ran(run_each(|program| program.package == TESTS && program.name == "daemons", prepare, 35))
 }
 
 /// Servers that are killed, often.
@@ -280,7 +289,7 @@ pub fn kills(count: u32) -> Tally {
         return Tally::FAILED;
     }
     let prepare = |command: &mut Command| {
-        command.arg("killed").env("SANDPEN_TEST_KILLS", count.to_string());
+        command.arg("killed").env(KILLS, count.to_string());
     };
     run_each(|program| program.package == TESTS && program.name == "daemons", prepare, 150)
 }
