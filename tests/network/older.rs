@@ -47,13 +47,35 @@ pub fn reach(oracle: &Oracle) -> Result<String> {
             return Err(Trouble(format!("{}: without a network {visit} came: {answer}", older.profile)));
         }
     }
-    Ok(format!("{} profiles, each with the operator's leave and without", OLDER.len()))
+    for (network, how) in [(Some(false), "is false"), (None, "is not given")] {
+        let run = move |wire: &mut Wire, script: &str| run_code(wire, script, network);
+        let mark = unique("unasked");
+        let (answer, came) = visit_by(oracle, "code-runner", run, &mark, &[])?;
+        if let Some(visit) = came.first() {
+            return Err(Trouble(format!("code-runner: where network {how} {visit} came: {answer}")));
+        }
+        // The script ran to its end: nobody came because nobody could.
+        if !answer["content"][0]["text"].as_str().is_some_and(|text| text.contains("\"success\": true")) {
+            return Err(Trouble(format!("code-runner: where network {how} it says {answer}")));
+        }
+    }
+    Ok(format!("{} profiles, each with the operator's leave and without, and one unasked", OLDER.len()))
 }
 
 fn visit(oracle: &Oracle, older: &Older, mark: &str, arguments: &[&str]) -> Result<(Value, Vec<Visit>)> {
+    visit_by(oracle, older.profile, older.run, mark, arguments)
+}
+
+fn visit_by(
+    oracle: &Oracle,
+    profile: &str,
+    run: impl FnOnce(&mut Wire, &str) -> Result<Value>,
+    mark: &str,
+    arguments: &[&str],
+) -> Result<(Value, Vec<Visit>)> {
     let product = Product::new()?;
     let mut command = product.command();
-    command.args(["mcp", "--profile", older.profile, "--image", image()?]).args(arguments);
+    command.args(["mcp", "--profile", profile, "--image", image()?]).args(arguments);
     command.args(["--profile-option", "end-containers"]);
     let mut wire = Wire::by(&mut command, product.place)?;
     let script = format!(
@@ -61,7 +83,7 @@ fn visit(oracle: &Oracle, older: &Older, mark: &str, arguments: &[&str]) -> Resu
          curl -sS -m 5 http://loopback.example.com/{mark}; curl -sS -m 5 --noproxy '*' http://10.20.0.5/{mark}; true"
     );
     oracle.visits()?;
-    let answer = (older.run)(&mut wire, &script)?;
+    let answer = run(&mut wire, &script)?;
     wire.close();
     Ok((answer, oracle.visits()?))
 }
@@ -104,6 +126,13 @@ fn philschmid(wire: &mut Wire, script: &str) -> Result<Value> {
 }
 
 fn code_runner(wire: &mut Wire, script: &str) -> Result<Value> {
-    let arguments = json!({"conversationId": "one", "language": "bash", "code": script, "network": true});
+    run_code(wire, script, Some(true))
+}
+
+fn run_code(wire: &mut Wire, script: &str, network: Option<bool>) -> Result<Value> {
+    let mut arguments = json!({"conversationId": "one", "language": "bash", "code": script});
+    if let Some(network) = network {
+        arguments["network"] = json!(network);
+    }
     ask(wire, "run_code", &arguments)
 }
