@@ -102,11 +102,7 @@ pub type Streams = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send
 impl Daemon {
     /// The first that answers of the places where it may be.
     pub async fn connect(flavour: Flavour, wish: &Wish) -> Result<Self> {
-        let variable = |name: &str| std::env::var(name).ok();
-        let read = |path: &Path| std::fs::read(path).ok();
-        let runtime = connect::runtime::of_process();
-        let around = Surroundings { variable: &variable, read: &read, runtime: runtime.as_deref() };
-        let candidates = connect::candidates(flavour, wish, &around)?;
+        let candidates = candidates(flavour, wish)?;
         let mut tried = Vec::new();
         // The only place may take its time; of several, one that is silent must not hide the next.
         let patience = if candidates.len() == 1 { PATIENCE } else { GREETING };
@@ -415,6 +411,14 @@ impl Failure {
             Self::Client(_) | Self::Slow => None,
         }
     }
+}
+
+/// Where to look, as the surroundings of this process have it.
+fn candidates(flavour: Flavour, wish: &Wish) -> Result<Vec<Candidate>> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let read = |path: &Path| std::fs::read(path).ok();
+    let runtime = connect::runtime::of_process();
+    connect::candidates(flavour, wish, &Surroundings { variable: &variable, read: &read, runtime: runtime.as_deref() })
 }
 
 fn piece_of_stdout(piece: std::result::Result<LogOutput, ClientError>) -> Option<std::io::Result<Bytes>> {
