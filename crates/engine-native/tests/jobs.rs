@@ -119,6 +119,7 @@ async fn artifacts(world: World) {
     let (job, result) = world.run(request).await;
     assert_eq!(job.output().stdout.to_text(), "a,b\n");
     assert_eq!(names(&result), ["/workspace/large", "/workspace/out/plot.png"]);
+    job.stop().await.expect("what it ran in is cleared away");
     assert!(world.engine.list().await.expect("a list").is_empty(), "its sandbox is gone");
     let plot = world.read(&job, "out/plot.png").await;
     assert_eq!((plot.len(), &plot[..4]), ((1 << 20) + 4, b"\x89PNG".as_slice()));
