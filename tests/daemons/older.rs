@@ -69,8 +69,9 @@ pub(crate) fn runners(scene: &mut Scene) -> Result<()> {
 
 /// As the daemon has them, while code runs.
 pub(crate) fn limits(scene: &mut Scene) -> Result<()> {
+    // A conversation of its own: files that one has already are lent to its runs, beside their memory.
     let mut server = scene.older_server("code-runner", &["--image", images::DEBIAN])?;
-    let run = json!({ "conversationId": "c", "language": "bash", "code": "exec -a marked-by-this-test sleep 25" });
+    let run = json!({ "conversationId": "limits", "language": "bash", "code": "exec -a marked-by-this-test sleep 25" });
     let asked = server.call("run_code", &run)?;
     let started = Instant::now();
     let container = loop {
@@ -93,7 +94,7 @@ pub(crate) fn limits(scene: &mut Scene) -> Result<()> {
     let ran = server.reply(asked, PATIENCE)?;
     ensure(ran["result"]["content"][0]["text"].to_string().contains("success"), || format!("the run: {ran}"))?;
     let hungry =
-        json!({ "conversationId": "c", "language": "python", "code": "x = bytearray(300 << 20); print(len(x))" });
+        json!({ "conversationId": "limits", "language": "python", "code": "x = bytearray(300 << 20); print(len(x))" });
     let ran = parsed(&said(&mut server, "run_code", &hungry)?)?;
     ensure(ran["success"] == false && ran["stderr"].to_string().contains("memory ran out"), || {
         format!("the run: {ran}")

@@ -242,6 +242,26 @@ fn cleared(scene: &Scene, tally: &mut Tally, before: &Holdings, kept: &Kept<'_>)
     }
 }
 
+/// What these stand on: of a sandbox whose programs are root, a save is an image over one that has lost its name.
+fn below<'a>(scene: &Scene, images: impl Iterator<Item = &'a String>) -> Result<BTreeSet<String>> {
+    let mut found = BTreeSet::new();
+    for image in images {
+        let mut next = digest(image).to_owned();
+        loop {
+            next =
+                scene.daemon.run(&["inspect", "--type", "image", "--format", "{{.Parent}}", &next])?.trim().to_owned();
+            if next.is_empty() || !found.insert(next.clone()) {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn digest(image: &str) -> &str {
+    image.split_whitespace().next().unwrap_or_default()
+}
+
 /// Images are as before, but for those that were saved or fetched; volumes and networks are as before.
 fn nothing_but_images(scene: &Scene, before: &Holdings, kept: &Kept<'_>) -> Result<()> {
     let is_saved = |image: &&String| {
@@ -254,14 +274,16 @@ fn nothing_but_images(scene: &Scene, before: &Holdings, kept: &Kept<'_>) -> Resu
         // Whether it came is no matter, but the next round is to fetch it again.
         let _ = scene.daemon.run_to_the_end(&["rmi", kept.image])?;
         let now = scene.holdings()?;
-        let strange: Vec<&String> = now.images.difference(&before.images).filter(|image| !is_saved(image)).collect();
+        let below = below(scene, now.images.iter().filter(|image| is_saved(image)))?;
+        let is_kept = |image: &&String| is_saved(image) || below.contains(digest(image));
+        let strange: Vec<&String> = now.images.difference(&before.images).filter(|image| !is_kept(image)).collect();
         let missing: Vec<&String> = before.images.difference(&now.images).collect();
         if strange.is_empty() && missing.is_empty() {
             break now;
         }
         if started.elapsed() > CLEARED {
             // One that has no name says by its labels whose it is.
-            let ids = strange.iter().filter_map(|image| image.split_whitespace().next());
+            let ids = strange.iter().map(|image| digest(image));
             let format = ["inspect", "--format", "{{.Id}} {{.Created}} {{json .Config.Labels}}"];
             let told = scene.daemon.run_to_the_end(&format.into_iter().chain(ids).collect::<Vec<_>>())?.stdout;
             return Err(format!("of images {strange:?} are new and {missing:?} are missing: {told}").into());
