@@ -56,6 +56,22 @@ fn a_branch_has_the_variables_and_goes_its_own_way() {
 }
 
 #[test]
+fn branches_that_were_closed_take_no_place_among_the_processes() {
+    needs_sandboxes!();
+    let mut lab = Lab::new();
+    lab.run("main", "state = 1");
+    // More in all than a sandbox may have processes, and nothing is run between them.
+    for round in 0..12 {
+        let forked = fork(&mut lab, json!({ "count": 16 }));
+        let branches =
+            forked["structuredContent"]["contexts"].as_array().unwrap_or_else(|| panic!("{round}: {forked}"));
+        for branch in branches.clone() {
+            lab.manage("close", branch.as_str());
+        }
+    }
+}
+
+#[test]
 fn a_branch_may_have_files_of_its_own_and_may_be_branched() {
     needs_sandboxes!();
     let mut lab = Lab::new();

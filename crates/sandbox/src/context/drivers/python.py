@@ -128,6 +128,7 @@ class Interpreter:
     def fork(self, token, body):
         """A branch for each line: the address of its relay, where its results go, and where a copy of the files goes, if any."""
         channel = self.channel
+        self.reap()
         for stream in (sys.stdout, sys.stderr):
             flush(stream)
         lines = [line.split("\t") for line in body.decode().splitlines()]

@@ -241,7 +241,8 @@ impl Setting {
         let sandbox = match self.branched.get() {
             Some(sandbox) => sandbox,
             None => {
-                let made = customer.call("create_sandbox", json!({ "idle_timeout_s": 24 * 60 * 60 }))?;
+                let made =
+                    customer.call("create_sandbox", json!({ "idle_timeout_s": 24 * 60 * 60, "processes": 1000 }))?;
                 let id = made["sandbox_id"].as_str().unwrap_or_default();
                 let code = json!({ "sandbox_id": id, "context": "trunk", "language": "python", "code": "state = 1" });
                 customer.call("run_code", code)?;
