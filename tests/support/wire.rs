@@ -175,7 +175,10 @@ impl Wire {
         let message = match self.incoming.recv_timeout(time) {
             Ok(message) => message.map_err(|what| Trouble(format!("stdout carries something else: {what}")))?,
             Err(RecvTimeoutError::Timeout) => return Ok(false),
-            Err(RecvTimeoutError::Disconnected) => return Err(self.program.tell("the server closed its output")),
+            Err(RecvTimeoutError::Disconnected) => {
+                let ended = self.program.child.try_wait();
+                return Err(self.program.tell(&format!("the server closed its output: {ended:?}")));
+            }
         };
         if let Some(id) = message["id"].as_u64().filter(|_| message.get("method").is_none()) {
             if self.cancelled.contains(&id) {

@@ -91,6 +91,8 @@ const LATER_PROGRAMS: &[&str] = &[
 /// becomes of us when nobody answers.
 const LIKE_ON_DOCKER: &[&str] = &[
     "podman: a daemon that hangs",
+    "podman: a daemon that is killed",
+    "podman: a container that somebody else removes",
     "podman: a fork",
     "podman: what is printed",
     "podman: a server in a container",
