@@ -1,9 +1,11 @@
 //! The task of a job: one for each, which sees it from its registration to the end of its sandbox, whoever goes away.
 //!
 //! ```text
-//! register ─▶ make the sandbox ─▶ write files ─▶ start ─▶ feed and read ─▶ end ─▶ artifacts ─▶ destroy the sandbox ─▶ tell
+//! register ─▶ make the sandbox ─▶ write files ─▶ start ─▶ feed and read ─▶ end ─▶ artifacts ─▶ begin the sandbox's end ─▶ tell
 //!             └ fresh only                                                        └ keep them ─┘ fresh only
 //! ```
+//!
+//! One that was stopped, or ran into a limit, is told when nothing of its sandbox is left.
 //!
 //! A stop is seen at every step, and leads to the end of the line by the shortest way.
 
